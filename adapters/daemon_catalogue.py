@@ -99,6 +99,8 @@ class _DatasetRow(TypedDict):
     bytes: int | None
     unseen: str | None
     clashes_with: list[str]
+    misspelt: bool
+    private: bool
     left_out_at: list[str]
     similar_names: list[str]
     sites: list[_FactRow]
@@ -131,6 +133,8 @@ class _SetRow(TypedDict):
 
 
 class _Sets(TypedDict):
+    openings_none: str | None
+    withheld_keys: list[str]
     sets: list[_SetRow]
 
 
@@ -219,7 +223,14 @@ class DaemonCatalogue:
         if not keys:
             return knowledge
         with suppress(CatalogueError), self._translate_errors():  # the states are an answer without them
-            return replace(knowledge, openings=_parse_openings(sites, self._fetch_sets(keys)))
+            answer = self._fetch_sets(keys)
+            reason = answer["openings_none"]
+            return replace(
+                knowledge,
+                openings=None if reason else _parse_openings(sites, answer["sets"]),
+                no_openings_reason=reason and sanitize(reason),
+                withheld_keys=frozenset(answer["withheld_keys"]),
+            )
         return knowledge
 
     def read_openings(self, keys: Collection[str]) -> Openings:
@@ -230,7 +241,7 @@ class DaemonCatalogue:
         """
         with self._translate_errors():
             sites = self._get("/v1/sites", _SITES)["sites"]
-            return _parse_openings(sites, self._fetch_sets(keys))
+            return _parse_openings(sites, self._fetch_sets(keys)["sets"])
 
     def read_staging(self, key: str) -> tuple[str, ...]:
         """Return the daemon's sentences about its requests for the jobs with *key*.
@@ -241,7 +252,7 @@ class DaemonCatalogue:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
-            texts = [text for row in self._fetch_sets([key]) for text in row["staging"] or ()]
+            texts = [text for row in self._fetch_sets([key])["sets"] for text in row["staging"] or ()]
             return tuple(sanitize(text) for text in texts[:_MAX_STAGING_TEXTS])
 
     def read_paths(self, dids: AbstractSet[Did]) -> Mapping[Site, Mapping[Did, str]]:
@@ -260,10 +271,15 @@ class DaemonCatalogue:
                     paths.setdefault(Site(each["site"]), {})[parse_did(row["did"])] = path
             return paths
 
-    def _fetch_sets(self, keys: Collection[str]) -> list[_SetRow]:
-        """Fetch the daemon's rows about the sets with *keys*."""
-        queries = _join_parameters("key", sorted(keys))
-        return [row for query in queries for row in self._get(f"/v1/sets?{query}", _SETS)["sets"]]
+    def _fetch_sets(self, keys: Collection[str]) -> _Sets:
+        """Fetch the daemon's answer about the sets with *keys*."""
+        whole: _Sets = {"openings_none": None, "withheld_keys": [], "sets": []}
+        for query in _join_parameters("key", sorted(keys)):
+            part = self._get(f"/v1/sets?{query}", _SETS)
+            whole["openings_none"] = part["openings_none"]
+            whole["withheld_keys"] += part["withheld_keys"]
+            whole["sets"] += part["sets"]
+        return whole
 
     def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[_DatasetRow], list[float]]:
         """Fetch the daemon's rows about *dids*; also return the daemon's time in each answer."""
@@ -345,7 +361,7 @@ def _parse_reading(row: _DatasetRow, answered_at: datetime) -> Reading:
 
 
 def _parse_knowledge(
-    rows: Iterable[_DatasetRow], site_rows: Iterable[_SiteRow], now: datetime
+    rows: Sequence[_DatasetRow], site_rows: Iterable[_SiteRow], now: datetime
 ) -> DaemonKnowledge:
     """Parse rows of GET /v1/datasets and GET /v1/sites."""
     held_reasons = {Site(row["site"]): row["held"] for row in site_rows if row["held"]}
@@ -354,6 +370,7 @@ def _parse_knowledge(
     sizes: dict[Did, int] = {}
     similar: dict[Did, tuple[Did, ...]] = {}
     omitted: dict[Site, set[Did]] = {}
+    misspelt: dict[Did, tuple[Did, ...]] = {}
     collisions, demanded = set(), set()
     for row in rows:
         did = parse_did(row["did"])
@@ -365,14 +382,17 @@ def _parse_knowledge(
             unseen[did] = row["unseen"]
         if row["bytes"] is not None:
             sizes[did] = row["bytes"]
-        if others := row["clashes_with"]:
-            collisions.add(tuple(sorted([did, *map(parse_did, others)])))
+        others = tuple(map(parse_did, row["clashes_with"]))
+        if row["misspelt"]:
+            misspelt[did] = others
+        elif others:
+            collisions.add(tuple(sorted([did, *others])))
         if names := row["similar_names"]:
             similar[did] = tuple(map(parse_did, names))
         for site in row["left_out_at"]:
             omitted.setdefault(Site(site), set()).add(did)
     known = {site: SiteFacts(now, facts) for site, facts in sites.items()}
-    snapshot = Snapshot(known, unseen, tuple(sorted(collisions)), sizes)
+    snapshot = Snapshot(known, unseen, tuple(sorted(collisions)), sizes, misspelt)
     return DaemonKnowledge(
         now,
         snapshot,
@@ -380,6 +400,7 @@ def _parse_knowledge(
         dids_without_room=omitted,
         held_reasons=held_reasons,
         similar_names=similar,
+        private_dids=frozenset(parse_did(row["did"]) for row in rows if row["private"]),
     )
 
 
@@ -421,7 +442,7 @@ def _parse_openings(sites: Sequence[_SiteRow], rows: Sequence[_SetRow]) -> Openi
         if prospect := row["outlook"]:
             named = tuple(Site(sanitize(site)) for site in prospect["sites"])
             outlooks[SetKey(row["key"])] = Outlook(Reason(prospect["reason"]), named, prospect["before"])
-    backlog = {Site(row["site"]): row["backlog"] or 0 for row in sites}
+    backlog = {Site(row["site"]): row["backlog"] for row in sites if row["backlog"]}
     return Openings(openings, float(min(until.values(), default=0)), backlog, outlooks)
 
 

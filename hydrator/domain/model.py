@@ -432,7 +432,8 @@ class DaemonKnowledge:
     ``held_reasons`` has, by site, the change that the daemon does not publish yet, and why.
     ``similar_names`` has, for a name that no catalogue has, similar names that a catalogue has.
     ``openings`` are those of the last cycle; if there are none, ``no_openings_reason`` says why.
-    ``withheld_keys`` are those of ``Demand.withheld_keys``.
+    ``withheld_keys`` are those of ``Demand.withheld_keys``. ``private_dids`` are those in a query of another
+    host that match ``[publish] never``.
     """
 
     now: datetime
@@ -445,6 +446,7 @@ class DaemonKnowledge:
     openings: "Openings | None" = None
     no_openings_reason: str | None = None
     withheld_keys: frozenset[str] = frozenset()
+    private_dids: frozenset[Did] = frozenset()
 
     @property
     def collisions_by_lower_name(self) -> dict[str, tuple[Did, ...]]:

@@ -31,6 +31,7 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.provenance import public_provenance
+from hydrator.domain.text import matches_any
 from hydrator.domain.units import ByDid, ByName, ByPublisher, ByState, Bytes, Count, Seconds, Share, UnixTime
 
 from .demand import KEEP_DEMAND
@@ -362,6 +363,7 @@ class DatasetView:
         unseen: reason why no catalogue answered for this dataset; the dataset may exist.
         clashes_with: datasets that differ from it in letter case only.
         misspelt: no catalogue has this name, but one has those in `clashes_with`.
+        private: a pattern of `[publish] never` matches it: the daemon does not poll or publish it.
         left_out_at: sites whose ads leave out the dataset because of the size budget.
         similar_names: similar names that exist; only if the query names this dataset and no site has it.
         sites: the sites that have it.
@@ -377,6 +379,7 @@ class DatasetView:
     unseen: str | None
     clashes_with: tuple[Did, ...]
     misspelt: bool
+    private: bool
     left_out_at: tuple[Site, ...]
     similar_names: tuple[Did, ...]
     sites: tuple[FactView, ...]
@@ -664,6 +667,7 @@ def build_datasets(
             unseen.get(did),
             tuple(other for other in clashes.get(did, ()) if other != did),
             did in snapshot.misspelt_dids,
+            did not in demand.dids and matches_any(did, demand.never),
             tuple(sorted(site for site, omitted in knowledge.dids_without_room.items() if did in omitted)),
             tuple(knowledge.similar_names.get(did, ())),
             tuple(

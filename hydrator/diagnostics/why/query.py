@@ -133,9 +133,10 @@ def _explain(
     query: WhyQuery, ad: Mapping[str, str], job: JobFacts, knowledge: DaemonKnowledge | None
 ) -> JobExplanation:
     """Explain the queued *job*, whose attributes are the texts in *ad*."""
+    private = knowledge.private_dids if knowledge else ()
     job = replace(
         job,
-        never_published=tuple(did for did in job.datasets if matches_any(did, query.never)),
+        never_published=tuple(did for did in job.datasets if did in private or matches_any(did, query.never)),
         has_withheld_key=knowledge is not None and job.key in knowledge.withheld_keys,
     )
     if not job.can_wait:

@@ -183,7 +183,8 @@ def test_a_daemon_without_an_answer_is_an_error_and_not_an_empty_survey(answer, 
 
 
 ROW = {
-    "did": L1, "demanded": True, "unseen": None, "bytes": 1, "clashes_with": [], "left_out_at": [],
+    "did": L1, "demanded": True, "unseen": None, "bytes": 1, "clashes_with": [], "misspelt": False,
+    "private": False, "left_out_at": [],
     "similar_names": [], "paths": [],
     "sites": [{"site": "CAM", "state": "PARTIAL", "fraction": 0.5, "as_of": 7, "provenance": {}}],
 }  # fmt: skip

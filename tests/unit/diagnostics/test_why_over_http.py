@@ -1,7 +1,8 @@
 """`hydrator why` over daemon_url gives the same answer as with the daemon's own state."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,6 +18,7 @@ from hydrator.domain.ads.dataset_sets import SetKey, names_key, quote_key, set_k
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, write_openings
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
+    NO_PROVENANCE,
     DaemonKnowledge,
     DatasetState,
     Demand,
@@ -44,6 +46,10 @@ pytestmark = pytest.mark.outside
 
 RIGHT, TYPO = Did("lofar:L1234_SB001.ms"), Did("lofar:L1243_SB001.ms")
 CLASHING, TWIN = Did("lofar:Case"), Did("lofar:case")
+MISSPELT, EXISTING = Did("lofar:L1_uv"), Did("lofar:L1_UV")
+SECRET = Did("secret:name")
+WITHHELD = "c9.19@ap.example"
+UNPACED = "the pool has no slots that take jobs"
 BOTH = set_key([L1, L2])
 UNSORTED, OF_CLUSTER = names_key([L2, L1]), SetKey("c7.19@ap.example")
 KEYS = (BOTH, UNSORTED, OF_CLUSTER)
@@ -64,24 +70,26 @@ STAGING = StagingOverview(
 )
 
 
-def view() -> ServerState:
+def view(no_openings_reason: str | None = None, told: Catalogued = TOLD) -> ServerState:
     facts = {
         CAM: SiteFacts(
             NOON,
             {
-                L1: Fact(DatasetState.STAGING, NOON - MINUTE, 0.25, TOLD),
+                L1: Fact(DatasetState.STAGING, NOON - MINUTE, 0.25, told),
                 L2: Fact(DatasetState.AVAILABLE, NOON),
                 OLD: Fact(DatasetState.UNKNOWN, NOON - 9 * HOUR),
             },
         ),
         RAL: SiteFacts(NOON, {RIGHT: Fact(DatasetState.AVAILABLE, NOON)}),
     }
-    wanted = (L1, L2, OLD, RIGHT, TYPO, CLASHING, SILENT, NOWHERE)
+    wanted = (L1, L2, OLD, RIGHT, TYPO, CLASHING, MISSPELT, SILENT, NOWHERE)
     snapshot = Snapshot(
-        facts, {SILENT: "rucio: timed out"}, ((CLASHING, TWIN),), {L1: 400 * 10**9, L2: 7 * 10**9}
-    )
+        facts, {SILENT: "rucio: timed out"}, ((CLASHING, TWIN),), {L1: 400 * 10**9, L2: 7 * 10**9},
+        {MISSPELT: (EXISTING,)},
+    )  # fmt: skip
     sets = {set_key(wanted): wanted, **dict.fromkeys(KEYS, (L1, L2))}
-    demand = Demand(tuple(DemandEntry(dids, 1, Origin.JOB, NOON, key) for key, dids in sets.items()))
+    entries = tuple(DemandEntry(dids, 1, Origin.JOB, NOON, key) for key, dids in sets.items())
+    demand = Demand(entries, withheld_keys={WITHHELD: 2, "c9.20@ap.example": 1}, never=("secret:*",))
     ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
     named = {str(key): Opening(240 + 10 * at, RAL, 203_500_000_000) for at, key in enumerate(KEYS)}
     shares = ";".join(f"{quote_key(key)}=0.5" for key in KEYS)
@@ -96,21 +104,30 @@ def view() -> ServerState:
         NOON,
         held_reasons={CAM: HELD},
         omitted_dids={CAM: frozenset({L2})},
-        openings=Openings(
+        openings=None
+        if no_openings_reason
+        else Openings(
             {CAM: named}, to_unix(until), {CAM: 4}, dict.fromkeys(KEYS, Outlook(Reason.OPEN, (CAM,)))
         ),
+        no_openings_reason=no_openings_reason,
         staging=STAGING,
     )
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[DaemonCatalogue]:
-    server = HttpServer(build_app(view, CollectorRegistry()), "127.0.0.1", 0)
+@contextmanager
+def serve(get_state: Callable[[], ServerState]) -> Iterator[DaemonCatalogue]:
+    server = HttpServer(build_app(get_state, CollectorRegistry()), "127.0.0.1", 0)
     with server as running:
         assert running.url
         catalogue = DaemonCatalogue(running.url)
         yield catalogue
         catalogue.close()
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[DaemonCatalogue]:
+    with serve(view) as catalogue:
+        yield catalogue
 
 
 def said(known: DaemonKnowledge | None, did: Did, site: Site = CAM):
@@ -121,13 +138,43 @@ def said(known: DaemonKnowledge | None, did: Did, site: Site = CAM):
 
 @pytest.mark.parametrize(
     "did",
-    [L1, L2, OLD, RIGHT, TYPO, CLASHING, SILENT, UNHEARD, NOWHERE],
+    [L1, L2, OLD, RIGHT, TYPO, CLASHING, MISSPELT, SILENT, UNHEARD, NOWHERE],
     ids=lambda did: did.partition(":")[2],
 )
 def test_explanation_over_http_equals_that_from_the_state(daemon, did):
     local = view().knowledge
     assert local
     assert said(daemon.read_knowledge({did}, NOON), did) == said(add_similar_names(local, [did]), did)
+
+
+def test_every_field_of_the_knowledge_over_http_is_that_from_the_state(daemon):
+    """Each field, also a new one: about the datasets and keys that were asked for."""
+    local = view(told=NO_PROVENANCE).knowledge
+    dids = {L1, L2, OLD, RIGHT, CLASHING, MISSPELT, SILENT, NOWHERE}
+    got = daemon.read_knowledge(dids, NOON, [*KEYS, WITHHELD])
+    # the sentences above show what is public of the provenance
+    sites = {
+        site: replace(
+            at, facts={did: replace(fact, provenance=NO_PROVENANCE) for did, fact in at.facts.items()}
+        )
+        for site, at in got.snapshot.sites.items()
+    }
+    got = replace(got, snapshot=replace(got.snapshot, sites=sites))
+    for field in fields(DaemonKnowledge):
+        expected = {"demanded_dids": dids, "withheld_keys": {WITHHELD}}.get(
+            field.name, getattr(local, field.name)
+        )
+        assert getattr(got, field.name) == expected, field.name
+
+
+def test_reason_without_openings_is_known_over_http():
+    with serve(lambda: view(UNPACED)) as daemon:
+        got = daemon.read_knowledge({L1}, NOON, KEYS)
+    assert (got.openings, got.no_openings_reason) == (None, UNPACED)
+
+
+def test_private_names_are_known_over_http_to_who_asks_for_them(daemon):
+    assert daemon.read_knowledge({SECRET, L1}, NOON).private_dids == {SECRET}
 
 
 def test_sites_without_the_job_s_data_are_known_over_http(daemon):
