@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Fact, Site, Unseen, parse_did
 from hydrator.domain.ports import DataNeed
 from hydrator.domain.text import format_duration, shorten_list
-from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
+
+if TYPE_CHECKING:  # the commands load this module, and need nothing of the cycle itself
+    from hydrator.reconcile.result import CycleReport
 
 # -- needs
 
@@ -132,7 +135,7 @@ class DataView:
 
 
 def build_view(
-    report: CycleReport,
+    report: "CycleReport",
     dids: AbstractSet[Did],
     is_retired: Callable[[Site], bool],
     now: datetime,

@@ -1,7 +1,7 @@
 """The answers of ``hydrator why``: what pool, daemon and catalogues say of a job or of datasets."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -50,9 +50,9 @@ from hydrator.submit.nearest_names import (
     similar_name_patterns,
 )
 from hydrator.wiring import system_clock
-from hydrator.wiring.assembly import assemble
-from hydrator.wiring.catalogues import fetch_daemon_knowledge, fetch_staging
+from hydrator.wiring.catalogues import build_catalogues, fetch_daemon_knowledge, fetch_staging
 from hydrator.wiring.condor import build_condor_client
+from hydrator.wiring.secrets import register_secrets
 
 
 def print_answers(
@@ -224,8 +224,9 @@ def _add_similar_names(
 
 @contextmanager
 def _open_catalogues(settings: Settings) -> Iterator[Sequence[Catalogue]]:
-    with closing(assemble(settings, system_clock)) as parts:
-        yield parts.catalogues
+    register_secrets(settings)
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(one)) for one in build_catalogues(settings)]
 
 
 def with_catalogue_answers(

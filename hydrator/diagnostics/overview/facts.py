@@ -1,17 +1,18 @@
 """Saved facts about datasets, as the commands read them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from hydrator.config import Settings
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.openings import REPORT_NAME, SavedOpenings
+from hydrator.domain.ads.set_answers import read_set_answers
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot
-from hydrator.reconcile.ads.site_ads import BUDGET, dids_without_room, draft_site_ads
+from hydrator.reconcile.ads.set_lines import SetFacts
 from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import build_snapshot
+from hydrator.reconcile.snapshot.merge import build_snapshot, without_times
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import find_unseen
 from hydrator.state.store import Store
@@ -63,7 +64,25 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
 def _find_dids_without_room(
     state: ReconcileState, snapshot: Snapshot, demand: Demand
 ) -> Mapping[Site, frozenset[Did]]:
-    """Return the datasets that have no room in the ads; only a truncated ad, or none, needs a new draft."""
-    roomy = {site for site, ad in state.ads.items() if (contract.TRUNCATED, "false") in ad.content}
-    sites = {site: facts for site, facts in snapshot.sites.items() if site not in roomy}
-    return dids_without_room(draft_site_ads(replace(snapshot, sites=sites), demand, budget=BUDGET))
+    """Return the datasets of sets of which a site has some data, but for which its last ad had no room."""
+    colliding = {did for clash in snapshot.case_collisions for did in clash}
+    without_room = {}
+    for site, ad in state.ads.items():
+        if site not in snapshot.sites or (contract.TRUNCATED, "false") in ad.content:
+            continue
+        rows = {
+            did: fact
+            for did, fact in without_times(snapshot.sites[site].facts).items()
+            if did not in colliding
+        }
+        known = SetFacts(rows, snapshot.bytes_total, snapshot.unread_dids)
+        answered = {None, *read_set_answers(ad, ad.as_of).by_key}
+        without_room[site] = frozenset(
+            did
+            for entry in demand.entries
+            if entry.key not in answered
+            and not rows.keys().isdisjoint(entry.dids)
+            and known.build_row(entry.dids).hundredths is not None  # no ad answers for an unknown state
+            for did in entry.dids
+        )
+    return without_room

@@ -109,10 +109,13 @@ def test_defaults_of_the_settings_build_no_checks():
     assert done.stdout.decode().strip() == "[]"
 
 
-def test_why_loads_no_http_client_for_a_dataset_that_the_daemon_polls(config):
+def test_why_loads_neither_cycle_nor_http_client_for_a_dataset_that_the_daemon_polls(config):
+    cycle = ("evaluate", "openings", "publish", "reconciler", "result")
     modules = run("why", "--json", L1, "-c", config)
     assert "adapters.condor" in modules
-    assert loaded_parts(modules, *DAEMON, "structlog") == []
+    assert (
+        loaded_parts(modules, *DAEMON, *(f"hydrator.reconcile.{name}" for name in cycle), "structlog") == []
+    )
 
 
 def test_child_of_the_bindings_loads_neither_daemon_nor_version():

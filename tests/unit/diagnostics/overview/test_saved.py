@@ -20,7 +20,6 @@ from hydrator.domain.ads import contract
 from hydrator.domain.ads.openings import Opening, Openings
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_unix
 from hydrator.domain.staging_ports import StagingKind
-from hydrator.reconcile.ads.drafts import Budget
 from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
@@ -50,21 +49,23 @@ def test_saved_view_is_that_of_the_cycle(store):
     assert {site.site for site in cycle.view.sites} == {CAM, RAL}
 
 
-@pytest.mark.parametrize("truncated", ["true", "false"])
-def test_only_the_ad_of_a_full_site_is_drafted_again(store, monkeypatch, truncated):
-    """The ad of the last cycle says whether all had room: without it, thousands of datasets cost a second."""
-    monkeypatch.setattr(facts, "BUDGET", Budget(line_bytes=10))  # any draft leaves out all
+@pytest.mark.parametrize(
+    ("changes", "without_room"),
+    [({contract.SETS: "[]", contract.TRUNCATED: "true"}, {L1}), ({contract.TRUNCATED: "true"}, set())],
+    ids=["no answer", "answer"],
+)
+def test_datasets_without_room_are_those_of_the_last_ad(store, changes, without_room):
+    """A new draft of the ads of thousands of datasets would cost a second."""
     world = World(replica(L1, CAM))
-    world.queues.queues = {"ap1": queue(L1)}
+    world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
     cycle = world.restarted(store=store)
     cycle.refresh_demand()
     cycle.run()
     one = cycle.state.ads[CAM]
-    content = tuple((name, truncated if name == contract.TRUNCATED else text) for name, text in one.content)
+    content = tuple((name, changes.get(name, text)) for name, text in one.content)
     store.save(replace(cycle.state, ads={CAM: replace(one, content=content)}))
     settings = parse({"catalogue": [{"type": "file", "path": "c.toml"}]}, folder=Path("/"), origin="test")
-    without_room = facts.load_facts(store, settings, NOON).knowledge.dids_without_room
-    assert without_room == ({CAM: {L1}} if truncated == "true" else {})
+    assert facts.load_facts(store, settings, NOON).knowledge.dids_without_room == {CAM: without_room}
 
 
 def test_view_of_another_version_is_none(store):
