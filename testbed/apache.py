@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import httpx
-
-from ._death import dies_with_parent
 from .debs import program
 from .ports import free_port
 from .rucio import RucioServer
@@ -94,21 +91,9 @@ class Apache(Served):
                 secret=rucio.key,
             )
         )
-        with (folder / "output.log").open("wb") as log:
-            process = subprocess.Popen(
-                [str(apache), "-D", "FOREGROUND", "-f", str(config)],
-                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
-            )  # fmt: skip
+        command = [str(apache), "-D", "FOREGROUND", "-f", str(config)]
+        process = cls._serve(command, folder / "output.log", env=environment)
         server = cls(folder, f"https://127.0.0.1:{port}", process)
-        server._wait_until_it_answers(ssl.create_default_context(cafile=str(ca)))
+        trust = ssl.create_default_context(cafile=str(ca))
+        server._wait_for_ping(server.url, "Apache did not answer", "output.log", "error.log", verify=trust)
         return server
-
-    def _wait_until_it_answers(self, trust: ssl.SSLContext) -> None:
-        def there() -> bool:
-            try:
-                return httpx.get(f"{self.url}/ping", timeout=10, trust_env=False, verify=trust).is_success
-            except httpx.HTTPError:
-                return False
-
-        self._wait(there, "Apache did not answer", "output.log", "error.log")

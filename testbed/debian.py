@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .cached import Unavailable, cache_folder, lock_file
+from .debs import quietly
 
 SUITES = {"25.14": "sid", "23.9": "trixie"}
 """The Debian suite that has each release; a suite's own name is taken as well."""
@@ -55,12 +56,13 @@ def version(done: Path) -> str:
     return (done / DONE).read_text("utf-8").strip()
 
 
-def mirror(etc: Path = Path("/etc")) -> str | None:
+def mirror() -> str | None:
     """Return the Debian mirror that this machine installs from, or None if its apt sources name none.
 
     Reads one-line and deb822 sources (sources.list(5)) and takes the first that serves ``main`` of the
     machine's own release; security and third-party archives have other suites or components.
     """
+    etc = Path("/etc")
     release = _os_release(etc / "os-release")
     if release.get("ID") != "debian":
         return None
@@ -171,17 +173,10 @@ def ensure_debootstrap(say: Callable[[str], None]) -> None:
         raise Unavailable("there is neither HTCondor nor debootstrap here, nor an apt-get to install one")
     say("installing debootstrap with apt-get")
     install = ["apt-get", "install", "-y", "--no-install-recommends", "debootstrap"]
-    if _quietly(install):
-        _quietly(["apt-get", "update"])
-        if failure := _quietly(install):
+    if quietly(install):
+        quietly(["apt-get", "update"])
+        if failure := quietly(install):
             raise Unavailable(f"apt-get cannot install debootstrap: {failure}")
-
-
-def _quietly(command: list[str]) -> str:
-    """Run an apt-get command; return its error, or nothing."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    return done.stderr.strip()[-300:] or "it does not say why" if done.returncode else ""
 
 
 def _run_to_log(command: list[str], log: Path, what: str) -> None:

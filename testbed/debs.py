@@ -34,6 +34,11 @@ def program(name: str, package: str, places: str, copy: Path | None = None) -> t
     return found, {"LD_LIBRARY_PATH": os.pathsep.join(libraries)}
 
 
+def promtool() -> tuple[Path, Mapping[str, str]]:
+    """Return the program that checks metrics and alerts; see :func:`program`."""
+    return program("promtool", "prometheus", "usr/bin")
+
+
 def library(name: str, package: str, places: str) -> Path:
     """Return the shared library *name*; see :func:`program`.
 
@@ -71,20 +76,20 @@ def _download(package: str, home: Path) -> None:
         "APT::Sandbox::User=root",
     ]
     get = ["apt-get", *here, "install", "--download-only", "--no-install-recommends", "-y", package]
-    words = _quietly(get)
+    words = quietly(get)
     if words:
-        _quietly(["apt-get", "update"])
-        words = _quietly(get)
+        quietly(["apt-get", "update"])
+        words = quietly(get)
     debs = sorted(archives.glob("*.deb"))
     if words or not debs:
         raise Unavailable(f"apt-get cannot download {package}: {words or 'it downloaded nothing'}")
     for deb in debs:
-        if words := _quietly(["dpkg", "--extract", str(deb), str(home)]):
+        if words := quietly(["dpkg", "--extract", str(deb), str(home)]):
             raise Unavailable(f"dpkg cannot unpack {deb.name}: {words}")
         deb.unlink()
 
 
-def _quietly(command: list[str]) -> str:
+def quietly(command: list[str]) -> str:
     """Run *command*; return its error, or nothing."""
     try:
         done = subprocess.run(

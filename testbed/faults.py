@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -103,9 +102,7 @@ class FaultProxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.over.set()
         self.fault = None
         self._accepting.join()

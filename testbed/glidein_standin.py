@@ -82,15 +82,14 @@ class Glidein:
             raise Ended(ran.err)
         return ran
 
-    def periodic(self, script: str, prefix: str = "NOPREFIX", **environ: str) -> Ran:
+    def periodic(self, script: str, **environ: str) -> Ran:
         """Run the script later, as the startd does."""
-        words = [*self._words(script, prefix)]
-        return self._run([str(self.wrapper), *words], environ)
+        return self._run([str(self.wrapper), *self._words(script)], environ)
 
-    def _words(self, script: str, prefix: str) -> tuple[str, ...]:
-        return str(self.config), "client", "GLIDEIN_PS_1", str(self.client / script), prefix
+    def _words(self, script: str) -> tuple[str, ...]:
+        return str(self.config), "client", "GLIDEIN_PS_1", str(self.client / script), "NOPREFIX"
 
-    def cron(self, script: str, period: str, prefix: str) -> str:
+    def cron(self, script: str, period: str) -> str:
         """Return the configuration lines that the startd gets for *script*."""
         job = "STARTD_CRON_GLIDEIN_PS_1"
         lines = [
@@ -99,13 +98,11 @@ class Glidein:
             f"{job}_KILL = True",
             f"{job}_PERIOD = {period}s",
             f"{job}_EXECUTABLE = {self.wrapper}",
-            f"{job}_ARGS = {' '.join(self._words(script, prefix))}",
+            f"{job}_ARGS = {' '.join(self._words(script))}",
             f"{job}_CWD = {self.folder}",
             f"{job}_SLOTS = 1",
             f"{job}_JOB_LOAD = 0.01",
         ]
-        if prefix != "NOPREFIX":
-            lines.append(f"{job}_PREFIX = {prefix}")
         return "\n".join((*lines, ""))
 
     def _run(self, command: list[str], environ: Mapping[str, str]) -> Ran:

@@ -77,7 +77,6 @@ class Group:
     match_expr: str
     start_expr: str
     policy_file: str
-    factory_query: str
     job_query: str
     factory_attrs: Mapping[str, str]
     job_attrs: Mapping[str, str]
@@ -141,7 +140,6 @@ def groups_of(file: Path, policies: Path) -> dict[str, Group]:
             match.attrib["match_expr"],
             match.attrib["start_expr"],
             str(policies / Path(policy).name) if policy else "",
-            factory.attrib["query_expr"],
             job.attrib["query_expr"],
             _types(factory),
             _types(job),

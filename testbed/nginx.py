@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from ._death import dies_with_parent
 from .debs import program
 from .ports import free_port
 from .served import Served
@@ -82,12 +81,8 @@ class Nginx(Served):
         (folder / SHIPPED.name).write_text(text, "utf-8")
         config = folder / "nginx.conf"
         config.write_text(_AROUND.format(folder=folder), "utf-8")
-        with (folder / "output.log").open("wb") as log:
-            process = subprocess.Popen(
-                [str(nginx), "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(config)],
-                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
-            )  # fmt: skip
+        command = [str(nginx), "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(config)]
+        process = cls._serve(command, folder / "output.log", env=environment)
         server = cls(folder, f"https://127.0.0.1:{port}", process)
         server._wait_until_it_listens(port)
         return server

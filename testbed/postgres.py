@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ._death import dies_with_parent
 from .debs import program
 from .ports import free_port
 from .served import Served
@@ -64,41 +63,23 @@ class Postgres(Served):
         if who:
             shutil.chown(secret, **who)
         data = folder / "data"
-        how = {"env": environment, "cwd": folder, "stdin": subprocess.DEVNULL, **who}
-        make = [
-            str(maker),
-            "-D",
-            str(data),
-            "-U",
-            _USER,
-            "-A",
-            "scram-sha-256",
-            f"--pwfile={secret}",
-            "-N",
-            "-EUTF8",
-        ]
-        done = subprocess.run(make, capture_output=True, text=True, check=False, **how)
+        how = {"env": environment, "cwd": folder, **who}
+        access = ("-A", "scram-sha-256", f"--pwfile={secret}", "-N", "-EUTF8")
+        make = [str(maker), "-D", str(data), "-U", _USER, *access]
+        done = subprocess.run(
+            make, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, **how
+        )
         if done.returncode:
             shutil.rmtree(folder)
             raise RuntimeError(f"initdb failed: {done.stderr[-2000:]}")
         port = free_port()
         options = ("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}", *_FAST)
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [str(maker.with_name("postgres")), "-D", str(data), *(f"--{option}" for option in options)],
-                stdout=log, stderr=log,
-                preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
-                **how,
-            )  # fmt: skip
+        log, command = folder / "log", [str(maker.with_name("postgres")), "-D", str(data)]
+        process = cls._serve([*command, *(f"--{option}" for option in options)], log, **how)
         server = cls(folder, port, process, password)
-        server._wait_until_it_listens()
+        ready = b"ready to accept connections"
+        server._wait(lambda: ready in log.read_bytes(), "PostgreSQL did not start", "log")
         return server
-
-    def _wait_until_it_listens(self) -> None:
-        log = self.folder / "log"
-        self._wait(
-            lambda: b"ready to accept connections" in log.read_bytes(), "PostgreSQL did not start", "log"
-        )
 
 
 def _nobody(folder: Path) -> Mapping[str, Any]:

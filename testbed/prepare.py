@@ -18,7 +18,6 @@ from . import (
     neighbours,
     nginx,
     postgres,
-    prometheus,
     rapthor,
     recipes,
     rucio,
@@ -63,7 +62,7 @@ def _parts() -> dict[str, Callable[[], object]]:
     parts["Debian 13 under systemd"] = machine.layers
     parts["buildah"] = lambda: debs.program("buildah", "buildah", "usr/bin")[0]
     parts["crun"] = lambda: debs.program("crun", "crun", "usr/bin")[0]
-    parts["Prometheus"] = prometheus.promtool
+    parts["Prometheus"] = lambda: debs.promtool()[0]
     parts["Chromium"] = lambda: browser.chromium()[0]
     parts["Chromium's driver"] = browser.driver
     parts["Helm 4"] = helm.engine

@@ -10,7 +10,6 @@ import json
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from .cached import Unavailable, built, source_archive, venv_python
@@ -138,7 +137,5 @@ class RapthorReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -23,7 +23,6 @@ from typing import Any, Self
 
 import httpx
 
-from ._death import dies_with_parent
 from .cached import venv_python
 from .served import Served
 
@@ -130,19 +129,16 @@ class RucioServer(Served):
         subprocess.run(bootstrap, check=True, env=environment, cwd=folder)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            process = _serve(python, folder, environment, listener.fileno())
+            # on a socket that listens already, so that no other process can take the port
+            bind = [f"fd://{listener.fileno()}", "rucio_seed:application"]
+            options = ["--config", "gunicorn.conf.py", "--control-socket", str(folder / "ctl"), "--bind"]
+            process = cls._serve(
+                [str(python), "-m", "gunicorn", *options, *bind], folder / "server.log",
+                cwd=folder / "app", env=environment, pass_fds=[listener.fileno()],
+            )  # fmt: skip
         server = cls(folder, url, process, password=password, key=key)
-        server._wait_until_it_answers()
+        server._wait_for_ping(url, "the Rucio server did not answer", "server.log")
         return server
-
-    def _wait_until_it_answers(self) -> None:
-        def there() -> bool:
-            try:
-                return httpx.get(f"{self.url}/ping", timeout=60, trust_env=False).status_code == 200
-            except httpx.HTTPError:
-                return False
-
-        self._wait(there, "the Rucio server did not answer", "server.log")
 
     def seed(self, *commands: tuple[str, Mapping[str, Any]]) -> list[Any]:
         """Run *commands* of ``rucio_seed.py`` inside the server, one transaction each.
@@ -204,18 +200,3 @@ def _environment(folder: Path, key: str) -> dict[str, str]:
         "TESTBED_RUCIO_KEY": key,
         **dict.fromkeys(("HOME", "TMPDIR"), str(folder)),
     }
-
-
-def _serve(
-    python: Path, folder: Path, environment: Mapping[str, str], listener: int
-) -> subprocess.Popen[bytes]:
-    """Start gunicorn on a socket that listens already, so that no other process can take the port."""
-    options = ["--config", "gunicorn.conf.py", "--control-socket", str(folder / "ctl")]
-    gunicorn = [str(python), "-m", "gunicorn", *options, "--bind", f"fd://{listener}"]
-    with (folder / "server.log").open("wb") as log:
-        return subprocess.Popen(
-            [*gunicorn, "rucio_seed:application"],
-            cwd=folder / "app", env=environment, pass_fds=[listener],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
-        )  # fmt: skip

@@ -6,13 +6,12 @@ behaviour is tested on the real server (`testbed.rucio`).
 """
 
 import json
-import threading
 from collections.abc import Mapping
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from .loopback import LoopbackRequest, LoopbackServer
 
 FILES = 4
 FILE_BYTES = 1000
@@ -20,13 +19,11 @@ _ON_DISK = {"available": FILES, "partial": FILES // 2, "staging": FILES // 2}
 Holdings = Mapping[str, Mapping[str, str]]
 
 
-class RucioStandIn(ThreadingHTTPServer):
+class RucioStandIn(LoopbackServer):
     """A server with the storage elements *storages*, each with its site; ``holdings`` may be replaced."""
 
-    daemon_threads = True
-
     def __init__(self, storages: Mapping[str, str]) -> None:
-        super().__init__(("127.0.0.1", 0), _Request)
+        super().__init__()
         self.storages = dict(storages)
         self.holdings: Holdings = {}
         self.password: str | None = None
@@ -35,11 +32,6 @@ class RucioStandIn(ThreadingHTTPServer):
         self.logins = 0
         self.ended_tokens = 0
         """Number of times that all tokens expired."""
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
     @property
     def token(self) -> str:
@@ -49,19 +41,28 @@ class RucioStandIn(ThreadingHTTPServer):
     def on_denial(self) -> None:
         """Do nothing before a client is denied; tests replace it to change something at that moment."""
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
-
-    def handle_error(self, *_: Any) -> None:  # noqa: ANN401
-        """Ignore errors: tests use a stand-in to hang up."""
+    def reply(self, request: LoopbackRequest) -> None:
+        """Log in, deny, or send what :meth:`answer` returns."""
+        place = urlsplit(request.path)
+        wanted, token = self.password, self.token
+        if place.path == "/auth/userpass" and wanted in {None, request.headers["X-Rucio-Password"]}:
+            self.logins += 1
+            request.send(200, {"Content-Type": "application/octet-stream", "X-Rucio-Auth-Token": token})
+            return
+        if wanted and request.headers["X-Rucio-Auth-Token"] != token:
+            self.refusals += 1
+            self.on_denial()
+            json_type = {"Content-Type": "application/json"}
+            request.send(401, {**json_type, "ExceptionClass": "CannotAuthenticate"}, b"{}")
+            return
+        body = json.loads(request.sent) if request.sent else None
+        status, found = self.answer(place.path, parse_qs(place.query), body)
+        stream = isinstance(found, list) and place.path != "/scopes/"
+        text = "".join(json.dumps(row) + "\n" for row in found) if stream else json.dumps(found)
+        headers = {"Content-Type": "application/x-json-stream" if stream else "application/json"}
+        if status == 404:
+            headers["ExceptionClass"] = found["ExceptionClass"]
+        request.send(status, headers, text.encode())
 
     def answer(self, path: str, query: Mapping[str, list[str]], body: Any) -> tuple[int, Any]:  # noqa: ANN401, C901
         """Return the status, and rows (a list) or one value, for a request."""
@@ -129,42 +130,3 @@ class RucioStandIn(ThreadingHTTPServer):
 
 def _dids(body: Any) -> list[str]:  # noqa: ANN401
     return [f"{each['scope']}:{each['name']}" for each in body["dids"]]
-
-
-class _Request(BaseHTTPRequestHandler):
-    server: RucioStandIn
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        place = urlsplit(self.path)
-        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        wanted, token = self.server.password, self.server.token
-        if place.path == "/auth/userpass" and wanted in {None, self.headers["X-Rucio-Password"]}:
-            self.server.logins += 1
-            self._send(200, b"", "application/octet-stream", {"X-Rucio-Auth-Token": token})
-            return
-        if wanted and self.headers["X-Rucio-Auth-Token"] != token:
-            self.server.refusals += 1
-            self.server.on_denial()
-            self._send(401, b"{}", "application/json", {"ExceptionClass": "CannotAuthenticate"})
-            return
-        status, found = self.server.answer(
-            place.path, parse_qs(place.query), json.loads(sent) if sent else None
-        )
-        stream = isinstance(found, list) and place.path != "/scopes/"
-        text = "".join(json.dumps(row) + "\n" for row in found) if stream else json.dumps(found)
-        kind = "application/x-json-stream" if stream else "application/json"
-        named: dict[str, str] = {"ExceptionClass": found["ExceptionClass"]} if status == 404 else {}
-        self._send(status, text.encode(), kind, named)
-
-    do_POST = do_GET  # noqa: N815 - http.server's name
-
-    def _send(self, status: int, body: bytes, kind: str, headers: Mapping[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:  # noqa: ANN401
-        """Log nothing."""

@@ -1,13 +1,16 @@
 """Servers that tests start: each in a folder of its own, which is removed at the end."""
 
 import shutil
+import ssl
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import httpx
+
+from ._death import dies_with_parent
 from .patience import PATIENCE
 from .processes import end
 
@@ -26,24 +29,42 @@ class Served:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _wait(self, there: Callable[[], bool], failed: str, *logs: str, seconds: float = 60) -> None:
+    @staticmethod
+    def _serve(command: Sequence[str], log: Path, **how: Any) -> "subprocess.Popen[bytes]":  # noqa: ANN401
+        """Start *command*, which ends with the thread that starts it; its output goes to *log*."""
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
+                **how,
+            )  # fmt: skip
+
+    def _wait_for_ping(self, url: str, failed: str, *logs: str, verify: ssl.SSLContext | bool = True) -> None:
+        """Wait until the server at *url* answers ``/ping``; see :meth:`_wait`."""
+
+        def answers() -> bool:
+            try:
+                return httpx.get(f"{url}/ping", timeout=60, trust_env=False, verify=verify).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        self._wait(answers, failed, *logs)
+
+    def _wait(self, there: Callable[[], bool], failed: str, *logs: str) -> None:
         """Wait until the server answers.
 
         Args:
             there: returns True once it answers.
             failed: text of the failure if it is not in time, or has ended.
             logs: the files in *folder* whose ends the failure shows, as globs.
-            seconds: how long that may take on a quiet machine; the limit is PATIENCE times as long.
 
         Raises:
             RuntimeError: it did not answer; it is stopped by then.
         """
-        deadline = time.monotonic() + seconds * PATIENCE
+        deadline = time.monotonic() + 60 * PATIENCE
         while time.monotonic() < deadline and self.process.poll() is None:
             if there():
                 return

@@ -16,15 +16,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from .cached import Unavailable, built
 from .pool import UIDS, Pool
+from .wheelhouse import our_wheel
 
-ROOT = Path(__file__).parents[1]
 LOCK = Path(__file__).with_name("toil.lock")
 VERSION = "9.6.0"
 BINDINGS = "htcondor==25.14.1"
@@ -131,23 +130,23 @@ class Toil:
     def bin(self) -> Path:
         return self.home / "venv" / "bin"
 
-    def environment(self, user: str = "alice", **more: str) -> dict[str, str]:
-        """Return the environment of a user's shell: without this project, with the pool as *user*."""
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the environment of a user's shell: without this project, with the pool as alice."""
         return {
             "PATH": f"{self.bin}:/usr/bin:/bin",
-            "HOME": str(self.pool.user_home(user)),
-            "USER": user,
-            "LOGNAME": user,
+            "HOME": str(self.pool.user_home("alice")),
+            "USER": "alice",
+            "LOGNAME": "alice",
             "LANG": "C.UTF-8",
-            "CONDOR_CONFIG": str(client_config(self.pool, user)),
+            "CONDOR_CONFIG": str(client_config(self.pool, "alice")),
             **more,
         }
 
-    def folder(self, name: str, user: str = "alice") -> Path:
-        """Create a folder of *user* that leader and workers see."""
-        folder = self.pool.user_home(user) / name
+    def folder(self, name: str) -> Path:
+        """Create a folder of alice that leader and workers see."""
+        folder = self.pool.user_home("alice") / name
         folder.mkdir(parents=True)
-        own(folder, user)
+        own(folder, "alice")
         return folder
 
 
@@ -195,17 +194,7 @@ def _settle(home: Path) -> None:
 
 
 def _install_project(home: Path) -> None:
-    from build import ProjectBuilder
-
-    quiet: Callable[..., None] = _quietly
     with tempfile.TemporaryDirectory() as scratch:
-        built = Path(ProjectBuilder(ROOT, runner=quiet).build("wheel", scratch))
         pip = [sys.executable, "-m", "pip", "--python", str(home / "venv" / "bin" / "python"), "install"]
-        _run_checked([*pip, "--quiet", "--no-deps", "--no-index", "--root-user-action=ignore", str(built)])
-
-
-def _quietly(
-    command: list[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None
-) -> None:
-    environment = os.environ | dict(extra_environ or {})
-    subprocess.run(command, cwd=cwd, env=environment, check=True, capture_output=True)
+        words = ["--quiet", "--no-deps", "--no-index", "--root-user-action=ignore"]
+        _run_checked([*pip, *words, str(our_wheel(Path(scratch)))])

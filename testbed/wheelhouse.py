@@ -1,17 +1,17 @@
 """Wheels of an installation: this project's, and its dependencies, as requirements.lock pins them."""
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
+from typing import Literal
 
 from build import ProjectBuilder
 from packaging.requirements import Requirement
+from pyproject_hooks import quiet_subprocess_runner
 
 from .cached import Unavailable, built
 
@@ -44,13 +44,6 @@ def wheels_for(python: str) -> Path:
 
 def our_wheel(folder: Path, version: str | None = None) -> Path:
     """Build this project's wheel from the checkout into *folder*, as if *version* were its version."""
-
-    def quietly(
-        cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None
-    ) -> None:
-        environment = os.environ | dict(extra_environ or {})
-        subprocess.run(cmd, cwd=cwd, env=environment, check=True, capture_output=True)
-
     with tempfile.TemporaryDirectory() as scratch:
         source = ROOT
         if version:
@@ -64,7 +57,14 @@ def our_wheel(folder: Path, version: str | None = None) -> Path:
             (source / "pyproject.toml").write_text(
                 re.sub(r'^version = ".*"$', f'version = "{version}"', text, count=1, flags=re.MULTILINE)
             )
-        return Path(ProjectBuilder(source, runner=quietly).build("wheel", folder))
+        return build("wheel", folder, source)
+
+
+def build(kind: Literal["wheel", "sdist"], folder: Path, source: Path = ROOT) -> Path:
+    """Build the ``wheel`` or ``sdist`` of *source* into *folder*, by this environment, without a network."""
+    builder = ProjectBuilder(source, runner=quiet_subprocess_runner)
+    assert builder.check_dependencies(kind) == set()
+    return Path(builder.build(kind, folder))
 
 
 def runtime_lock() -> str:

@@ -21,9 +21,9 @@ def pythons() -> list[str]:
     return sorted(found)
 
 
-def python_3_6() -> str | None:
-    """Find a Python 3.6, the oldest that worker nodes have."""
-    ask = "import sys; sys.exit(sys.version_info[:2] != (3, 6))"
+def find_python(release: str) -> str | None:
+    """Find a Python of *release*, such as 3.6."""
+    ask = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != '{release}')"
     found = (each for each in pythons() if subprocess.run([each, "-c", ask], check=False).returncode == 0)
     return next(found, None)
 

@@ -16,7 +16,7 @@ from hydrator.daemon.staging import StagingMetrics
 from hydrator.domain.model import Site
 from hydrator.domain.text import link_to_page as links_to
 from hydrator.server.metrics import HttpMetrics
-from testbed.prometheus import promtool
+from testbed.debs import promtool
 from tests.factories import CAM, replica, settings_with, view_of
 from tests.pages import blocks
 from tests.parts import needs
@@ -50,7 +50,7 @@ def names() -> set[str]:
 
 def checked(*arguments: str | Path, given: bytes = b"") -> tuple[int, str]:
     with needs("Prometheus"):
-        program = promtool()
+        program, _ = promtool()
     done = subprocess.run([program, *map(str, arguments)], input=given, capture_output=True, check=False)
     return done.returncode, (done.stdout + done.stderr).decode()
 

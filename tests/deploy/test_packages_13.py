@@ -37,7 +37,7 @@ from tests.deploy.packages import (
     read_ads,
 )
 from tests.parts import needs, without
-from tests.pythons import copy_python, pythons
+from tests.pythons import copy_python, find_python
 from tests.umask import umask
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(1800)]
@@ -146,18 +146,12 @@ def machine(own_pool: Pool, rpms: Path, tmp_path_factory) -> Iterator[Machine]:
     """A Debian 13 with the packages in /srv, and with Enterprise Linux's Python if this machine has it."""
     folder = tmp_path_factory.mktemp("debian-13")
     deb = make(DAEMON, target=DEBIAN_13, folder=folder)
-    if python := find_python():
+    if python := find_python(EL9.python):
         copy_python(python, folder / "furniture")
     with needs("systemd"):
         lower = layers()
     with booted(own_pool, [*deb, *rpms.glob("*.rpm")], folder, lower) as machine:
         yield machine
-
-
-def find_python() -> str | None:
-    ask = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != '{EL9.python}')"
-    found = (each for each in pythons() if subprocess.run([each, "-c", ask], check=False).returncode == 0)
-    return next(found, None)
 
 
 def start_service(machine: Machine, pool: Pool, since: int) -> dict[str, tuple[list[str], int]]:
@@ -192,7 +186,7 @@ def test_a_fresh_debian_13_publishes_after_apt_install(machine, own_pool):
 
 def test_the_real_rpm_installs_upgrades_and_erases_the_running_daemon(machine, own_pool):
     """The packages of Enterprise Linux 10 are a later release of those of 9, so they are the upgrade."""
-    if not find_python():
+    if not find_python(EL9.python):
         without("other Python", f"the RPMs need Python {EL9.python}")
     before = list_files(machine)
     rpm(machine, f"--install /srv/*.{EL9.tag}.*.rpm")

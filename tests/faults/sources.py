@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings
@@ -12,9 +13,8 @@ from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, ReplicaState, Seen, Site, Survey
 from hydrator.domain.ports import Catalogue, Clock
-from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SECRET, DmapiStandIn, Held
+from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SECRET, Held
 from testbed.faults import FAULTS, REPLICAS, Answer, Fault, FaultProxy
-from testbed.rucio_standin import RucioStandIn
 from tests.factories import MINUTE, NOON
 
 CAM, RAL = Site("CAM"), Site("RAL")
@@ -47,8 +47,10 @@ class Source:
     believable = frozenset({"empty 200 in mid-poll"})
     pauses = frozenset({"429 with Retry-After", "429 in mid-poll"})
 
-    def __init__(self, proxy: FaultProxy) -> None:
+    def __init__(self, proxy: FaultProxy, server: Any, folder: Path) -> None:
         self.proxy = proxy
+        self._server = server
+        self._folder = folder
 
     def catalogue(self, clock: Clock) -> Catalogue:
         """Build the catalogue, with short time limits."""
@@ -111,11 +113,6 @@ def says(reading: Seen, survey: Survey) -> Mapping[Site, str]:
 class RucioSource(Source):
     """The Rucio adapter, through the proxy, on a stand-in for Rucio."""
 
-    def __init__(self, proxy: FaultProxy, server: RucioStandIn, folder: Path) -> None:
-        super().__init__(proxy)
-        self._server = server
-        self._folder = folder
-
     def catalogue(self, clock: Callable[[], datetime]) -> Catalogue:
         return rucio_catalogue(rucio_settings(self.proxy.url, self._folder), clock)
 
@@ -138,14 +135,10 @@ class DmapiSource(Source):
     believable = frozenset({"an empty list in mid-poll"})
     FILES = 4
 
-    def __init__(self, proxy: FaultProxy, server: DmapiStandIn, folder: Path) -> None:
-        super().__init__(proxy)
-        self._server = server
-        self._secret = folder / "secret"
-        self._secret.write_text(SECRET)
-
     def catalogue(self, clock: Clock) -> Catalogue:
-        who = ClientSettings(self._server.token_url, CLIENT, self._secret, DM_AUDIENCE, "openid")
+        secret = self._folder / "secret"
+        secret.write_text(SECRET)
+        who = ClientSettings(self._server.token_url, CLIENT, secret, DM_AUDIENCE, "openid")
         limits = HttpLimits(
             timeout=timedelta(seconds=0.5),
             deadline=timedelta(seconds=1.5),

@@ -24,11 +24,11 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    """Build daemons that run and have published FULL."""
+    """Build daemons that run and have published FULL; *place* is a folder with a small disk of its own."""
     running = []
 
-    def make() -> Daemon:
-        daemon = Daemon(tmp_path)
+    def make(place: str = "") -> Daemon:
+        daemon = Mounted(tmp_path, place) if place else Daemon(tmp_path)
         running.append(daemon)
         daemon.catalogue(FULL)
         daemon.start()
@@ -135,26 +135,9 @@ needs_mounts = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Callable[[str], Mounted]]:
-    running = []
-
-    def make(place: str) -> Mounted:
-        daemon = Mounted(tmp_path, place)
-        running.append(daemon)
-        daemon.catalogue(FULL)
-        daemon.start()
-        wait_for(lambda: daemon.lists("CAM", "lofar:L1"), SECONDS, "the first ads")
-        return daemon
-
-    yield make
-    for daemon in running:
-        daemon.stop()
-
-
 @needs_mounts
-def test_the_disk_of_the_state_is_full_and_publishing_goes_on(mounted):
-    daemon = mounted("state")
+def test_the_disk_of_the_state_is_full_and_publishing_goes_on(made):
+    daemon = made("state")
     daemon.fill()
     goes_on(daemon)
     unsaved = '"unsaved": "the state cannot be read or written'
@@ -168,8 +151,8 @@ def test_the_disk_of_the_state_is_full_and_publishing_goes_on(mounted):
 
 
 @needs_mounts
-def test_the_disk_of_the_ad_files_is_full_and_hooks_read_whole_old_ones(mounted):
-    daemon = mounted("ads")
+def test_the_disk_of_the_ad_files_is_full_and_hooks_read_whole_old_ones(made):
+    daemon = made("ads")
     daemon.fill()
     daemon.catalogue(MORE)
     wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")

@@ -23,11 +23,6 @@ STORAGE = {CAM: "CAM-FAULTS", RAL: "RAL-FAULTS"}
 class RealSource(Source):
     """A real Rucio server behind the proxy, with seeded content."""
 
-    def __init__(self, proxy, server, folder):
-        super().__init__(proxy)
-        self._server = server
-        self._folder = folder
-
     def catalogue(self, clock):
         settings = rucio_settings(
             self.proxy.url,

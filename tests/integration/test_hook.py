@@ -1,15 +1,12 @@
 """The hook under a real startd: the collector shows all that it prints, after every run."""
 
-import http.server
 import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +14,7 @@ import pytest
 from hydrator import startd_cron as hook
 from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
 from testbed.glidein_standin import Glidein
+from testbed.loopback import LoopbackRequest, LoopbackServer
 from testbed.pool import Pool, SiteSpec
 from tests.hook_ads import OURS, ad_text, datasets, put, whole
 
@@ -72,44 +70,15 @@ def slot(pool: Pool, *attributes: str) -> dict[str, object]:
     return pool.slots(*(attributes or OURS))[0]
 
 
-@contextmanager
-def serving(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """Run a real HTTP server on loopback; return its URL."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer(self)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def send(to: http.server.BaseHTTPRequestHandler, status: int, fields: Mapping[str, str], body: bytes) -> None:
-    to.send_response(status)
-    for name, value in {"ETag": '"1"', "Content-Length": str(len(body)), **fields}.items():
-        to.send_header(name, value)
-    to.end_headers()
-    to.wfile.write(body)
-
-
 def test_hook_reads_by_url_and_takes_the_site_of_the_startd_configuration(pool, place):
     as_of = int(time.time()) - 100
 
-    def answer(to: http.server.BaseHTTPRequestHandler) -> None:
-        found = to.path == "/v1/sites/UK/ad"
-        send(to, 200 if found else 404, {"X-DataLocality-AsOf": str(as_of)}, ad_text(1, as_of).encode())
+    def answer(to: LoopbackRequest) -> None:
+        headers = {"ETag": '"1"', "X-DataLocality-AsOf": str(as_of)}
+        to.send(200 if to.path == "/v1/sites/UK/ad" else 404, headers, ad_text(1, as_of).encode())
 
-    with serving(answer) as url:
-        pool.reconfig(startd=cron(place, "--url", url))
+    with LoopbackServer(answer) as server:
+        pool.reconfig(startd=cron(place, "--url", server.url))
         ad = pool.wait(lambda: whole_or_none(slot(pool), as_of), 30, "the ad by HTTP")
     assert ad["DataLocalityGeneration"] == 1
     assert said(place) == ""
@@ -239,15 +208,12 @@ def glidein_at(place: Path, **settings: str) -> Glidein:
     return glidein
 
 
-def scheduled(glidein: Glidein, prefix: str = "NOPREFIX") -> str:
-    """Return a period that a run on a busy machine does not exceed: else the startd would end the run."""
-    return glidein.cron("locality_hook.sh", "5", prefix) + "STARTD_CRON_MAX_JOB_LOAD = 1.0\n"
-
-
 def test_as_a_periodic_script_in_a_stand_in_for_glideinwms_our_block_and_the_wrappers_both_stay(pool, place):
     now = int(time.time())
     put(place / "UK.ad", ad_text(now, now, many=5))
-    pool.reconfig(startd=scheduled(glidein_at(place)))
+    # a run on a busy machine does not exceed this period: else the startd would end the run
+    lines = glidein_at(place).cron("locality_hook.sh", "5")
+    pool.reconfig(startd=f"{lines}STARTD_CRON_MAX_JOB_LOAD = 1.0\n")
     wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
     pool.wait(lambda: here(pool) == (wanted, True), 120, "the first generation")
     put(place / "UK.ad", ad_text(now + 1, now, many=5))

@@ -1,14 +1,13 @@
 """Rates between sites on a real pool: transfer records, the job wrapper, and `hydrator network`."""
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue, wait_for
+from testbed.loopback import LoopbackRequest, LoopbackServer
 from testbed.pool import Pool, SiteSpec
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -25,31 +24,18 @@ requirements = DataLocalitySite == "NL"
 """
 
 
-class _Server(BaseHTTPRequestHandler):
-    """A storage server that sends SIZE bytes for every path."""
-
-    def do_GET(self) -> None:
-        self.do_HEAD()
+def send_data(request: LoopbackRequest) -> None:
+    """Send SIZE bytes for every path, as a storage server does."""
+    request.send(200, {"Content-Length": str(SIZE)})
+    if request.command == "GET":
         for _ in range(SIZE // 1_000_000):
-            self.wfile.write(bytes(1_000_000))
-
-    def do_HEAD(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(SIZE))
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+            request.wfile.write(bytes(1_000_000))
 
 
 @pytest.fixture(scope="module")
 def storage_port() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with LoopbackServer(send_data) as server:
         yield server.server_port
-        server.shutdown()
-        thread.join()
 
 
 @dataclass

@@ -70,23 +70,28 @@ def matches(names: list[Did], ad: SiteAd) -> bool:
     return job.lookup("DataLocalityHere").eval(job, slot_of(ad)) is True
 
 
+def entries_that_match(ads: dict[Site, SiteAd], jobs: list[dict[str, str]]) -> list[set[Site]]:
+    """Return for each of *jobs* the sites where the policy requests pilots, by a sites file of *ads*."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sites.json"
+        hour = timedelta(hours=1)
+        SitesFilePublisher(path, valid_for=hour, max_age=MAX_AGE, clock=system_clock).publish(
+            list(ads.values())
+        )
+        policy = load_policy(LOCAL)
+        assert policy
+        policy.PATH = str(path)  # as an operator sets it
+        return [
+            {site for site in ads if policy.match(job, {"attrs": {"GLIDEIN_Site": site}})} for job in jobs
+        ]
+
+
 @given(pools, jobs)
 @settings(deadline=None, max_examples=60)
 def test_the_policy_requests_pilots_exactly_where_the_slots_would_match(pool, wanted):
     ads = ads_of(pool, wanted)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "sites.json"
-        publisher = SitesFilePublisher(
-            path, valid_for=timedelta(hours=1), max_age=MAX_AGE, clock=system_clock
-        )
-        publisher.publish(list(ads.values()))
-        policy = load_policy(LOCAL)
-        assert policy
-        policy.PATH = str(path)  # as an operator sets it
-        for names in wanted:
-            job = {"RequiredDatasetsCSV": ",".join(names)}
-            asked = {site for site in ads if policy.match(job, {"attrs": {"GLIDEIN_Site": site}})}
-            assert asked == {site for site, ad in ads.items() if matches(names, ad)}
+    asked = entries_that_match(ads, [{"RequiredDatasetsCSV": ",".join(names)} for names in wanted])
+    assert asked == [{site for site, ad in ads.items() if matches(names, ad)} for names in wanted]
 
 
 keyed_rows = st.tuples(
@@ -129,17 +134,8 @@ def test_the_policy_lets_keyed_jobs_read_where_the_slots_would(pool, mode, key):
     Where no daemon paces the reads, it gets those of a job whose wait is over.
     """
     ads = {site: keyed_ad(site, row) for site, row in pool.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "sites.json"
-        publisher = SitesFilePublisher(
-            path, valid_for=timedelta(hours=1), max_age=MAX_AGE, clock=system_clock
-        )
-        publisher.publish(list(ads.values()))
-        policy = load_policy(LOCAL)
-        assert policy
-        policy.PATH = str(path)
-        job = {"RequiredDatasetsCSV": ",".join(DIDS[:2]), "DataLocality": mode, "DataLocalityKey": key}
-        asked = {site for site in ads if policy.match(job, {"attrs": {"GLIDEIN_Site": site}})}
+    job = {"RequiredDatasetsCSV": ",".join(DIDS[:2]), "DataLocality": mode, "DataLocalityKey": key}
+    [asked] = entries_that_match(ads, [job])
     assert asked == {
         site
         for site, ad in ads.items()

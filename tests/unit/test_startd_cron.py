@@ -1,7 +1,6 @@
 """The hook: whole runs against real files and real HTTP servers."""
 
 import gzip
-import http.server
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ import pytest
 
 from hydrator import startd_cron as hook
 from hydrator.submit import job_wrapper
+from testbed.loopback import LoopbackRequest, LoopbackServer
 from testbed.patience import wait_for
 from tests.pythons import pythons
 
@@ -100,8 +100,8 @@ def test_node_without_python_reports_it_and_does_not_end_the_glidein(tmp_path):
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def big_ad(datasets: int = 2000) -> str:
-    dids = [f"ska:obs_{n:06}" for n in range(datasets)]
+def big_ad() -> str:
+    dids = [f"ska:obs_{n:06}" for n in range(2000)]
     return ad_text(
         AvailableDatasets="{" + ",".join(f'"{did}"' for did in dids) + "}",
         DatasetStates="[" + ";".join(f"'{did}'=\"AVAILABLE\"" for did in dids) + "]",
@@ -451,54 +451,32 @@ def alive(pid: int) -> bool:
 
 # ---------------------------------------------------------------------------------------------- HTTP
 
+Respond = Callable[[LoopbackRequest], None]
 
-class Server:
+
+class Server(LoopbackServer):
     """A real HTTP server that answers as its *respond* says, and remembers what it was asked."""
 
     def __init__(self, certificate: Path | None = None) -> None:
+        super().__init__()
         self.asked: list[tuple[str, dict[str, str]]] = []
-        self.respond: Callable[[http.server.BaseHTTPRequestHandler], None] = lambda _: None
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                outer.asked.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
-                outer.respond(self)
-
-            def do_CONNECT(self) -> None:
-                outer.asked.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
-                tunnel(self)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.httpd.daemon_threads = True
-        self.httpd.handle_error = lambda *_: None
-        self.scheme = "http"
+        self.respond: Respond = lambda _: None
+        self.scheme = "https" if certificate else "http"
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
-            self.httpd.socket = context.wrap_socket(self.httpd.socket, server_side=True)
-            self.scheme = "https"
-        self.thread = threading.Thread(
-            target=self.httpd.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
-        self.thread.start()
+            self.socket = context.wrap_socket(self.socket, server_side=True)
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://127.0.0.1:{self.httpd.server_port}"
+        return f"{self.scheme}://127.0.0.1:{self.server_port}"
 
-    def stop(self) -> None:
-        self.httpd.shutdown()
-        self.httpd.server_close()
-        self.thread.join()
+    def reply(self, request: LoopbackRequest) -> None:
+        self.asked.append((request.path, {name.lower(): text for name, text in request.headers.items()}))
+        (tunnel if request.command == "CONNECT" else self.respond)(request)
 
 
-def tunnel(handler: http.server.BaseHTTPRequestHandler) -> None:
+def tunnel(handler: LoopbackRequest) -> None:
     host, port = handler.path.split(":")
     with socket.create_connection((host, int(port))) as far:
         handler.wfile.write(b"HTTP/1.1 200 Connected\r\n\r\n")
@@ -521,12 +499,8 @@ def pump(source: socket.socket, sink: socket.socket) -> None:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    running = Server()
-    yield running
-    running.stop()
-
-
-Respond = Callable[[http.server.BaseHTTPRequestHandler], None]
+    with Server() as running:
+        yield running
 
 
 def ok(text: str | bytes | None = None, **fields: str) -> Respond:
@@ -543,7 +517,7 @@ def ok(text: str | bytes | None = None, **fields: str) -> Respond:
 
 
 def raw(status: int, headers: dict[str, str], data: bytes = b"") -> Respond:
-    def respond(handler: http.server.BaseHTTPRequestHandler) -> None:
+    def respond(handler: LoopbackRequest) -> None:
         handler.send_response(status)
         for name, value in headers.items():
             if value:
@@ -600,7 +574,7 @@ def test_unreachable_server_leaves_the_local_copy_with_its_old_as_of(run, server
     ask(run, server, ok())
     ask(run, server, raw(304, {"X-DataLocality-AsOf": str(NOW + 300)}))
     url = server.url
-    server.httpd.server_close()
+    server.socket.close()
     for _ in range(2):
         done = run("--site", "UK", "--url", url)
         assert (done.returncode, as_of(done)) == (1, NOW + 300)
@@ -634,19 +608,12 @@ def test_rejection_by_the_server_discards_the_local_copy(run, server, status, wo
 
 def test_token_is_sent_and_never_follows_a_redirect(run, server, tmp_path):
     (tmp_path / "token").write_text("secret\n")
-    other = Server()
-    try:
+    with Server() as other:
         server.respond = raw(307, {"Location": other.url + "/v1/sites/UK/ad"})
-        failed(
-            run("--site", "UK", "--url", server.url, "--token-file", tmp_path / "token"),
-            1,
-            "redirects",
-            other.url,
-        )
+        done = run("--site", "UK", "--url", server.url, "--token-file", tmp_path / "token")
+        failed(done, 1, "redirects", other.url)
         assert server.asked[0][1]["authorization"] == "Bearer secret"
         assert other.asked == []
-    finally:
-        other.stop()
 
 
 GARBLED = {
@@ -734,9 +701,8 @@ def certificate(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def secure(certificate) -> Iterator[Server]:
-    running = Server(certificate)
-    yield running
-    running.stop()
+    with Server(certificate) as running:
+        yield running
 
 
 def test_https_checks_the_certificate(run, secure, certificate):
@@ -843,8 +809,7 @@ def test_a_certificate_of_another_host_prints_the_copy_and_the_trouble(
     clean = [python, "-I", "-S"]
     secure.respond = ok()
     assert as_of(run("--site", "UK", "--url", secure.url, "--ca-file", certificate, python=clean)) == NOW
-    other = Server(foreign_certificate)
-    try:
+    with Server(foreign_certificate) as other:
         ask = ("--site", "UK", "--url", other.url, "--ca-file", foreign_certificate)
         failed(run(*ask, python=clean), 1, "no answer from", "127.0.0.1")
         (copy,) = run.cache.glob("ad-*")
@@ -852,8 +817,6 @@ def test_a_certificate_of_another_host_prints_the_copy_and_the_trouble(
         copy.with_name(name).write_text(copy.read_text().replace(secure.url, other.url))
         copy.with_name(name).chmod(0o600)
         done = run(*ask, python=clean)
-    finally:
-        other.stop()
     assert (done.returncode, as_of(done), printed(done)["DatasetStates"]) == (1, NOW, STATES)
     assert "printed the last answer of the source" in done.stderr
 

@@ -10,11 +10,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from build import ProjectBuilder
 
 from hydrator.domain.text import DOCUMENTATION
 from testbed.debian import mirror
-from testbed.wheelhouse import dependencies, main
+from testbed.wheelhouse import build, dependencies, main
 
 pytestmark = pytest.mark.outside
 
@@ -38,26 +37,6 @@ def wheel(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory) -> Path:
     return build("sdist", tmp_path_factory.mktemp("sdist"))
-
-
-def build(kind: str, folder: Path) -> Path:
-    """Build with the pinned hatchling of this environment, so that no network is needed."""
-    builder = ProjectBuilder(ROOT, runner=_quietly)
-    assert builder.check_dependencies(kind) == set()
-    return Path(builder.build(kind, folder))
-
-
-def _quietly(command, cwd=None, extra_environ=None) -> None:
-    import os
-
-    subprocess.run(
-        command,
-        cwd=cwd,
-        env=os.environ | dict(extra_environ or {}),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
 
 
 def files_of_the_wheel(wheel: Path) -> set[str]:

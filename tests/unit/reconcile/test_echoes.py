@@ -2,9 +2,7 @@
 
 import base64
 import json
-import threading
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -16,6 +14,7 @@ from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnr
 from hydrator.domain.model import Did, Provenance, Replica, ReplicaState, Seen, Site, Survey, Unseen
 from hydrator.domain.redaction import SECRETS
 from hydrator.reconcile.intake import CleanCatalogue
+from testbed.loopback import LoopbackRequest, LoopbackServer
 from tests.memory import MemoryCatalogue
 from tests.rucio_fixtures import catalogues
 
@@ -34,57 +33,26 @@ DRESSES = {
 }
 
 
-class Echo(ThreadingHTTPServer):
+class Echo(LoopbackServer):
     """Answers every request with what it said, as *dress* makes of each header and of the body."""
 
-    daemon_threads = True
     status = 403
     grants: str | None = None
     """The token that it gives at /token and at Rucio's login."""
     dress = staticmethod(str)
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Request)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, *_) -> None:
-        """Quiet: a client may be gone."""
-
-
-class _Request(BaseHTTPRequestHandler):
-    server: Echo
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        sent = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        if self.server.grants and self.path.startswith(("/token", "/auth")):
-            body = json.dumps({"access_token": self.server.grants, "expires_in": 600})
-            self._send(200, body, {"X-Rucio-Auth-Token": self.server.grants})
+    def reply(self, request: LoopbackRequest) -> None:
+        headers = {"Content-Type": "application/json"}
+        if self.grants and request.path.startswith(("/token", "/auth")):
+            body = json.dumps({"access_token": self.grants, "expires_in": 600})
+            request.send(200, {**headers, "X-Rucio-Auth-Token": self.grants}, body.encode())
             return
-        words = [*self.headers.values(), *map(_decoded, self.headers.values()), sent]
-        said = " ".join(self.server.dress(word) for word in words if word)
-        one_line = " ".join(said.splitlines())
-        self._send(
-            self.server.status,
-            json.dumps({"detail": said}),
-            {"ExceptionClass": "CannotAuthenticate", "ExceptionMessage": one_line},
+        shown = request.headers.values()
+        said = " ".join(
+            self.dress(word) for word in [*shown, *map(_decoded, shown), request.sent.decode()] if word
         )
-
-    do_POST = do_GET  # noqa: N815 - http.server's name
-
-    def _send(self, status: int, body: str, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(body.encode())), **headers}
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_) -> None:
-        """Quiet."""
+        headers |= {"ExceptionClass": "CannotAuthenticate", "ExceptionMessage": " ".join(said.splitlines())}
+        request.send(self.status, headers, json.dumps({"detail": said}).encode())
 
 
 def _decoded(header: str) -> str:
@@ -95,11 +63,7 @@ def _decoded(header: str) -> str:
 @pytest.fixture
 def echo():
     with Echo() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(params=DRESSES.values(), ids=DRESSES)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.pythons import python_3_6
+from tests.pythons import find_python
 from tests.unit.submit.test_job_wrapper import FILE, PARSET, Node
 
 pytestmark = pytest.mark.outside
 
-PYTHON_3_6 = python_3_6()
+PYTHON_3_6 = find_python("3.6")
 HOOK_SCRIPT = Path(__file__).parents[3] / "deploy" / "pilots" / "locality_hook.sh"
 FETCH = "sh -c 'echo x > $0/f' {path}"
 

@@ -1,13 +1,11 @@
 """Rucio catalogue: parse rows, and report a server that misbehaves (on a stand-in)."""
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -39,6 +37,7 @@ from hydrator.domain.errors import (
     CatalogueUnreachable,
 )
 from hydrator.domain.model import NO_PROVENANCE, Did, Replica, ReplicaState, Seen, Site, Unseen
+from testbed.loopback import LoopbackRequest, LoopbackServer
 from tests.rucio_fixtures import catalogues
 
 L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")
@@ -304,13 +303,13 @@ def test_a_row_without_sizes_is_valid_before_the_first_count():
 
 # -- a server that misbehaves
 
-Answer = Callable[[BaseHTTPRequestHandler], None]
+Answer = Callable[[LoopbackRequest], None]
 
 
 def json_lines(*rows: object) -> Answer:
     """Answer with *rows*; to a query about some DIDs, only with the rows about these."""
 
-    def answer(request: BaseHTTPRequestHandler) -> None:
+    def answer(request: LoopbackRequest) -> None:
         sent = json.loads(request.sent or "{}")
         asked = {(did["scope"], did["name"]) for did in sent.get("dids", ())}
         said = [row for row in rows if not asked or (row["scope"], row["name"]) in asked]
@@ -320,22 +319,14 @@ def json_lines(*rows: object) -> Answer:
 
 
 def body(text: str, kind: str = "application/json", status: int = 200, **headers: str) -> Answer:
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(status)
-        request.send_header("Content-Type", kind)
-        request.send_header("Content-Length", str(len(text.encode())))
-        for name, value in headers.items():
-            request.send_header(name.replace("_", "-"), value)
-        request.end_headers()
-        request.wfile.write(text.encode())
-
-    return answer
+    named = {"Content-Type": kind, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return lambda request: request.send(status, named, text.encode())
 
 
 def one_of(first: Answer, then: Answer, when: Callable[[], bool]) -> Answer:
     """Answer with *first* while *when* is true, else with *then*."""
 
-    def answer(request: BaseHTTPRequestHandler) -> None:
+    def answer(request: LoopbackRequest) -> None:
         (first if when() else then)(request)
 
     return answer
@@ -344,20 +335,18 @@ def one_of(first: Answer, then: Answer, when: Callable[[], bool]) -> Answer:
 def raw(text: str) -> Answer:
     """Send exactly *text*, then close."""
 
-    def answer(request: BaseHTTPRequestHandler) -> None:
+    def answer(request: LoopbackRequest) -> None:
         request.close_connection = True
         request.wfile.write(text.encode())
 
     return answer
 
 
-class StandIn(ThreadingHTTPServer):
+class StandIn(LoopbackServer):
     """A stand-in for Rucio with lofar:L1 and lofar:L2 complete at UK-DISK; ``answers`` are by path."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Request)
+        super().__init__()
         self.asked: list[tuple[str, str]] = []
         self.logins: list[dict[str, str]] = []
         names = [
@@ -379,45 +368,25 @@ class StandIn(ThreadingHTTPServer):
             "/dids/lofar/dids/search": json_lines(*names),
         }
 
-    def handle_error(self, *_):
-        """Ignore clients that hang up: these tests provoke it."""
-
-
-class _Request(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: StandIn
-
-    def do_GET(self) -> None:
-        length = int(self.headers.get("Content-Length", 0))
-        path = self.path.partition("?")[0]
+    def reply(self, request: LoopbackRequest) -> None:
+        path = request.path.partition("?")[0]
         if path.startswith("/auth/"):
-            self.server.logins.append({name.lower(): value for name, value in self.headers.items()})
-        self.sent = self.rfile.read(length).decode()
-        self.server.asked.append((path, self.sent))
-        self.server.answers.get(path, body('{"ExceptionClass": "DataIdentifierNotFound"}', status=404))(self)
-
-    do_POST = do_GET  # noqa: N815 (http.server's name)
-
-    def log_message(self, *_) -> None:
-        """Log nothing."""
+            self.logins.append({name.lower(): value for name, value in request.headers.items()})
+        self.asked.append((path, request.sent.decode()))
+        self.answers.get(path, body('{"ExceptionClass": "DataIdentifierNotFound"}', status=404))(request)
 
 
 @pytest.fixture
 def stand_in() -> Iterator[StandIn]:
     with StandIn() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
 def asking(stand_in, tmp_path):
     """Build a catalogue on the stand-in; close it at the end."""
-    url = f"http://127.0.0.1:{stand_in.server_port}"
     limits = {"timeout": timedelta(seconds=5), "deadline": timedelta(seconds=20)}
-    with catalogues(url=url, token_dir=tmp_path, **limits) as make:
+    with catalogues(url=stand_in.url, token_dir=tmp_path, **limits) as make:
         yield make
 
 
