@@ -247,9 +247,9 @@ def watch_changes(
         # idle jobs make the demand; this one matches nothing
         installed.submit(dataset_names(plan), mode="require", more="requirements = false\n")
         watch = Watch(plan, pool, changes)
-        pool.wait(lambda: watch.ready("site"), 90, "the first site ads")
+        pool.wait(lambda: watch.ready("site"), "the first site ads")
         shift(pool, plan)
-        pool.wait(lambda: watch.ready("slot"), plan.patience, "the first slot ads")
+        pool.wait(lambda: watch.ready("slot"), "the first slot ads", plan.patience)
         for number in range(plan.blocks):
             if number:
                 installed.stop_daemon()

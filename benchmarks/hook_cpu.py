@@ -106,7 +106,7 @@ def from_collector(rounds: int, ads: Sequence[SiteAd]) -> tuple[Runs, str]:
         for ad in ads:
             generic = f'MyType = "DataLocality"\nName = "{ad.site}"\nClassAdLifetime = 100000\n{ad.text}'
             pool.run("condor_advertise", "UPDATE_AD_GENERIC", "-", input=generic)
-        pool.wait(lambda: len(pool.ads('MyType == "DataLocality"', "Name")) == len(ads), 30, "the site ads")
+        pool.wait(lambda: len(pool.ads('MyType == "DataLocality"', "Name")) == len(ads), "the site ads")
         hook, spawn = pool.shared / "hook", pool.shared / "spawn.py"
         hook.write_bytes(Path(startd_cron.__file__).read_bytes())
         hook.chmod(0o755)

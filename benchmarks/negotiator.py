@@ -82,14 +82,12 @@ class Running:
         self.ad_bytes = len(text) / slots
         for _ in range(3):  # as in a pool that has run for a while: every ad has been replaced
             pool.run("condor_advertise", "-multiple", "UPDATE_STARTD_AD", input=text, timeout=300)
-        pool.wait(lambda: len(pool.slots("Name")) == slots + 1, 300, "all slot ads in the collector")
+        pool.wait(lambda: len(pool.slots("Name")) == slots + 1, "all slot ads in the collector")
         pool.submit(submission(arm))
         pool.wait(
-            lambda: pool.logs("negotiator").count("no match found") >= AUTOCLUSTERS,
-            300,
-            "a cycle with all jobs",
+            lambda: pool.logs("negotiator").count("no match found") >= AUTOCLUSTERS, "a cycle with all jobs"
         )
-        pool.wait(lambda: self._ad()["LastNegotiationCycleRejections0"] == AUTOCLUSTERS, 120, "its ad")
+        pool.wait(lambda: self._ad()["LastNegotiationCycleRejections0"] == AUTOCLUSTERS, "its ad")
         os.kill(self._pid("negotiator"), signal.SIGSTOP)
 
     def cycle(self) -> None:

@@ -479,7 +479,7 @@ class Demo:
         count = sum(job.count for job in [waiting, *jobs])
         reason = f"job {waiting.cluster} must wait, since no site has both of its datasets"
         self.output.step(f"{count} jobs submitted; {reason}")
-        self.until_done(jobs, 150)
+        self.until_done(jobs)
         if not self.show("Jobs and their data", [*jobs, waiting]):
             return False
         self.slots("The slots before anything changes")
@@ -500,7 +500,7 @@ class Demo:
         ]
         count = sum(job.count for job in jobs)
         self.output.step(f"{count} more jobs submitted; UK has both datasets of job {waiting.cluster} now")
-        self.until_done([waiting, *jobs], 150)
+        self.until_done([waiting, *jobs])
         return self.show("Jobs after the change", [waiting, *jobs])
 
     def submit(self, name: str, *datasets: str, count: int = 1, waits: bool = False) -> Submitted:
@@ -533,7 +533,7 @@ class Demo:
         ran = self.runs(job)
         return f"job {job.cluster} started at {_places(ran)}" if ran else f"job {job.cluster} still waits"
 
-    def until_done(self, jobs: Sequence[Submitted], seconds: float) -> None:
+    def until_done(self, jobs: Sequence[Submitted]) -> None:
         """Wait until all *jobs* are complete.
 
         Raises:
@@ -548,7 +548,7 @@ class Demo:
             return not queued and len(self.pool.history(clusters, "ProcId")) >= sum(job.count for job in jobs)
 
         try:
-            self.pool.wait(is_settled, seconds, "all jobs to be done")
+            self.pool.wait(is_settled, "all jobs to be done")
         except AssertionError as late:
             left = sorted({int(job["ClusterId"]) for job in self.pool.jobs(clusters, "ClusterId")})
             raise Stuck(str(late), left) from late
@@ -557,7 +557,7 @@ class Demo:
         """Wait until the slots of *site* have *state* for *did* (None: nothing)."""
         change = f"say {state} of" if state else "be silent about"
         self.pool.wait(
-            lambda: self.installed.states_at(site).get(did) == state, 60, f"{site}'s slots to {change} {did}"
+            lambda: self.installed.states_at(site).get(did) == state, f"{site}'s slots to {change} {did}"
         )
 
     def show(self, title: str, jobs: Sequence[Submitted]) -> bool:

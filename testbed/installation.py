@@ -169,7 +169,7 @@ port = {self._port}
         with (self.home / "log").open("ab") as log:
             command = [*_mortal(), *HYDRATOR, "run", "--config", str(self.config)]
             self._daemon = subprocess.Popen(command, stderr=log)
-        self.pool.wait(self._ready, 60, "the daemon to be ready")
+        self.pool.wait(self._ready, "the daemon to be ready")
 
     def stop_daemon(self, how: signal.Signals = signal.SIGTERM) -> int | None:
         """End the daemon; return its exit status, or None when none ran."""
@@ -185,7 +185,7 @@ port = {self._port}
         for kind, more in self._extra.items():
             text[kind] = f"{text.get(kind, '')}\n{more}"
         self.pool.reconfig(**text)
-        self.pool.wait(self.is_hydrated, 60, "every slot to carry our attributes")
+        self.pool.wait(self.is_hydrated, "every slot to carry our attributes")
 
     def pool_config(self, role: str, *options: str) -> str:
         return self.run("pool-config", "--role", role, *self._policy, *options).stdout
@@ -237,11 +237,6 @@ port = {self._port}
             f"request_disk = 1\n+RequiredDatasets = {{{wanted}}}\n{mode_line}{more}\nqueue {count}\n",
             user,
         )
-
-    def ran_at(self, cluster: int, seconds: float = 90, jobs: int = 1) -> list[str]:
-        """Return the sites where the jobs of *cluster* ran, once they have completed."""
-        self.pool.wait(lambda: self.pool.done(cluster, jobs), seconds, f"job {cluster} to end")
-        return self.pool.ran_at(cluster)
 
     def status(self) -> Any:  # noqa: ANN401 - JSON
         return json.loads(self.run("status", "--json").stdout)

@@ -175,7 +175,7 @@ def boot(folder: Path, furnish: Path, lower: str | None = None) -> Iterator[Mach
             stdout=console, stderr=console, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            pid = wait_for(lambda: _up(outer, console_file), 60, "systemd to be up")
+            pid = wait_for(lambda: _up(outer, console_file), "systemd to be up")
             assert pid is not None
             yield Machine(parts["upper"], pid)
         finally:
@@ -214,7 +214,7 @@ def _cgroup(name: str) -> Iterator[Path]:
     try:
         yield made
     finally:
-        wait_for(lambda: _remove_cgroup(made), 10, f"{made} to be empty")
+        wait_for(lambda: _remove_cgroup(made), f"{made} to be empty")
 
 
 def _remove_cgroup(cgroup: Path) -> bool:

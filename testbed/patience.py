@@ -15,21 +15,19 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 _T = TypeVar("_T")
 
 
-def wait_for(condition: Callable[[], _T], seconds: float, what: str) -> _T:
+def wait_for(condition: Callable[[], _T], what: str) -> _T:
     """Poll until *condition* is true, and return its value.
 
     Args:
-        seconds: how long that takes at most on a quiet machine; it matters above LIMIT_SECONDS only.
         what: the condition in words, for the failure.
 
     Raises:
-        AssertionError: it was not true within LIMIT_SECONDS, or *seconds* where that is longer.
+        AssertionError: it was not true within LIMIT_SECONDS.
     """
-    limit = max(LIMIT_SECONDS, seconds)
-    for _ in polls(limit):
+    for _ in polls(LIMIT_SECONDS):
         if answer := condition():
             return answer
-    raise AssertionError(f"not within {limit:g} s: {what}")
+    raise AssertionError(f"not within {LIMIT_SECONDS:g} s: {what}")
 
 
 def polls(limit_seconds: float) -> Iterator[None]:

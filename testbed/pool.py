@@ -347,22 +347,23 @@ class Pool:
                 self.run("condor_rm", *more, "-all", check=False)  # it fails without a job
             return not self.jobs("true", "ClusterId")
 
-        self.wait(empty, 60, "the queue to be empty")
+        self.wait(empty, "the queue to be empty")
 
     def wait_free(self) -> None:
         """Wait until all cores are free in the ads of all slots; a slot in use is smaller than it is."""
         in_use = 'SlotType == "Dynamic" || Cpus < TotalSlotCpus'
-        self.wait(lambda: not self.slots("Name", constraint=in_use), 60, "all cores to be free")
+        self.wait(lambda: not self.slots("Name", constraint=in_use), "all cores to be free")
 
     def done(self, cluster: int, jobs: int = 1) -> bool:
         """Return whether *jobs* jobs of *cluster* have completed."""
         return len(self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId")) >= jobs
 
-    def ran_at(self, cluster: int) -> list[str]:
-        """Return the site of each completed job of *cluster*, by process number."""
-        jobs = self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId", "LastRemoteHost")
+    def ran_at(self, cluster: int, jobs: int = 1) -> list[str]:
+        """Wait until *jobs* jobs of *cluster* have completed; return their sites, by process number."""
+        self.wait(lambda: self.done(cluster, jobs), f"job {cluster} to end")
+        ended = self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId", "LastRemoteHost")
         by_local = {site.local: site.name for site in self.sites}
-        hosts = [str(job["LastRemoteHost"]) for job in sorted(jobs, key=lambda job: int(job["ProcId"]))]
+        hosts = [str(job["LastRemoteHost"]) for job in sorted(ended, key=lambda job: int(job["ProcId"]))]
         return [by_local[host.split("@")[1]] for host in hosts]
 
     # --- faults and changes -------------------------------------------------------------------------
@@ -382,7 +383,7 @@ class Pool:
         def is_read() -> bool:
             return all(self._times_read(name) > times for name, times in before.items())
 
-        self.wait(is_read, 30, f"{', '.join(read_by)} to read the texts")
+        self.wait(is_read, f"{', '.join(read_by)} to read the texts")
 
     def _times_read(self, daemon: str) -> int:
         return self.logs(daemon).count("Re-reading config files")
@@ -390,12 +391,12 @@ class Pool:
     def stop_daemon(self, name: str) -> None:
         """Stop a daemon until it is started: ``collector``, ``negotiator``, ``schedd``, ``startd:UK``."""
         self._send_command("condor_off", "-fast", name=name)
-        self.wait(lambda: not self.pids(name), 20, f"{name} to stop")
+        self.wait(lambda: not self.pids(name), f"{name} to stop")
 
     def start_daemon(self, name: str) -> None:
         """Start a daemon that :meth:`stop_daemon` stopped, on the same address where it is the collector."""
         self._send_command("condor_on", name=name)
-        self.wait(lambda: self.pids(name), 20, f"{name} to start")
+        self.wait(lambda: self.pids(name), f"{name} to start")
 
     def restart_daemon(self, name: str) -> None:
         """Stop a daemon and start it again."""
@@ -427,14 +428,18 @@ class Pool:
         top = self._keeper.pid if self._keeper else self._init
         return processes.below(top) if top else {}
 
-    def wait(self, condition: Callable[[], _T], seconds: float, what: str) -> _T:
+    def wait(self, condition: Callable[[], _T], what: str, seconds: float = LIMIT_SECONDS) -> _T:
         """Wait like :func:`testbed.patience.wait_for`, also past failed calls of the tools.
+
+        Args:
+            what: the condition in words, for the failure.
+            seconds: the limit; benchmarks have longer ones.
 
         Raises:
             AssertionError: it was not true in time, or the pool has ended; with *what*, queue and slots.
         """
-        limit, failure = max(LIMIT_SECONDS, seconds), ""
-        for _ in polls(limit):
+        failure = ""
+        for _ in polls(seconds):
             failure = ""
             try:
                 if answer := condition():
@@ -443,9 +448,9 @@ class Pool:
                 failure = f"\n{failed}"
             if self._keeper is not None and self._keeper.poll() is not None:
                 raise AssertionError(f"the pool ended while we waited for {what}")
-        raise AssertionError(f"waited {limit:g} s for {what}{failure}\n{self._state()}")
+        raise AssertionError(f"waited {seconds:g} s for {what}{failure}\n{self._state()}")
 
-    def wait_ready(self, seconds: float = 60) -> None:
+    def wait_ready(self) -> None:
         """Wait until central manager, schedd and all slots are in the collector.
 
         Raises:
@@ -464,7 +469,7 @@ class Pool:
             kinds = [ad["MyType"] for ad in self.ads("true", "MyType")]
             return all(kinds.count(kind) >= count for kind, count in wanted.items())
 
-        self.wait(there, seconds, f"{', '.join(wanted)} ads in the collector")
+        self.wait(there, f"{', '.join(wanted)} ads in the collector")
 
     # --- within -------------------------------------------------------------------------------------
 

@@ -154,7 +154,7 @@ def pool(shared_pool: Pool) -> Iterator[Pool]:
         farewell = shared_pool.shared / "farewell"
         farewell.write_text(f'MyType = "Query"\nTargetType = "DataLocality"\nRequirements = {SITE_ADS}\n')
         shared_pool.run("condor_advertise", "-tcp", "INVALIDATE_ADS_GENERIC", str(farewell))
-        shared_pool.wait(lambda: not shared_pool.ads(SITE_ADS, "Name"), 30, "site ads to leave")
+        shared_pool.wait(lambda: not shared_pool.ads(SITE_ADS, "Name"), "site ads to leave")
 
 
 @pytest.fixture(scope="module")

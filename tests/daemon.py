@@ -71,7 +71,7 @@ class Running:
             command = [*self.before, *HYDRATOR, *self.words]
             self.process = subprocess.Popen(command, stderr=log, env=own | self.environ, cwd=self.folder)
         if ready:
-            wait_for(self.ready, 20, f"readiness; {self.log.read_text()}")
+            wait_for(self.ready, f"readiness; {self.log.read_text()}")
 
     @property
     def alive(self) -> bool:

@@ -103,7 +103,6 @@ class Located:
                 {slot.get("DataLocalityGeneration") for slot in self.pool.slots("DataLocalityGeneration")}
                 == wanted
             ),
-            30,
             f"the slots to be of generation {generation}",
         )
 
@@ -133,10 +132,6 @@ class Located:
         """Remove all jobs and wait until all cores are free again."""
         self.pool.empty_queue()
         self.pool.wait_free()
-
-    def ran_at(self, cluster: int, jobs: int = 1, seconds: float = 60) -> list[str]:
-        self.pool.wait(lambda: self.pool.done(cluster, jobs), seconds, f"job {cluster} to end")
-        return self.pool.ran_at(cluster)
 
 
 def description(datasets: str | None, *lines: str, queue: str = "queue", run: str = "/bin/sleep 1") -> str:

@@ -116,7 +116,7 @@ def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Ar
         counts = {slot["GLIDEIN_Site"]: len(slot.get("DatasetStates") or {}) for slot in slots}
         return counts == catalogue.counts
 
-    pool.wait(are_listed, 120, "every slot to have all datasets of its site")
+    pool.wait(are_listed, "every slot to have all datasets of its site")
 
 
 def _network(x: float) -> str:
@@ -192,7 +192,7 @@ def _wait(pool: Pool, folder: Path, count: int, seconds: float) -> list[float]:
         time.sleep(0.8)  # pool.wait asks five times a second, and reading loads the machine
         return len((folder / "records").read_bytes().splitlines()) >= count
 
-    pool.wait(is_done, seconds, f"{count} jobs to end")
+    pool.wait(is_done, f"{count} jobs to end", seconds)
     return load
 
 

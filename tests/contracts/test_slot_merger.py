@@ -49,7 +49,7 @@ def advertise(pool: Pool) -> None:
     file.write_text("\n".join(ads), "utf-8")
     pool.run("condor_advertise", "-tcp", "-multiple", "UPDATE_STARTD_AD", str(file))
     names = lambda: [s for s in pool.slots("Name", "DataLocalitySource") if "DataLocalitySource" not in s]  # noqa: E731
-    pool.wait(lambda: len(names()) == 2 * len(SITES), 30, "all slots to be as their startds say")
+    pool.wait(lambda: len(names()) == 2 * len(SITES), "all slots to be as their startds say")
 
 
 class TestSlotMerger(PublisherContract):
@@ -82,10 +82,10 @@ class TestSlotMerger(PublisherContract):
 
         publisher = self.publisher()
         publisher.publish([site_ad("CAM", 7)])
-        lone.wait(lambda: defined() == names, 30, "all attributes")
+        lone.wait(lambda: defined() == names, "all attributes")
         publisher.publish([replace(site_ad("CAM", 8), openings=(), open_until=None)])
-        lone.wait(lambda: defined() == facts, 30, "those without openings only")
+        lone.wait(lambda: defined() == facts, "those without openings only")
         publisher.publish([site_ad("CAM", 9)])
-        lone.wait(lambda: defined() == names, 30, "all attributes again")
+        lone.wait(lambda: defined() == names, "all attributes again")
         publisher.withdraw({Site("CAM")})
-        lone.wait(lambda: defined() == set(), 30, "no attribute after the withdrawal")
+        lone.wait(lambda: defined() == set(), "no attribute after the withdrawal")

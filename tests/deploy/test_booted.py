@@ -98,14 +98,14 @@ def _furnish(root: Path, pool: Pool, wheels: Path, port: int) -> None:
 
 def test_service_starts_notifies_systemd_and_publishes_to_a_real_pool(installed):
     assert installed.show("ActiveState") == "active"
-    wait_for(installed.ready, 30, "the daemon to be ready")
-    wait_for(lambda: installed.ads().keys() == {"UK", "AU"}, 60, "two site ads in the collector")
+    wait_for(installed.ready, "the daemon to be ready")
+    wait_for(lambda: installed.ads().keys() == {"UK", "AU"}, "two site ads in the collector")
     assert installed.ads()["UK"][0] == ["lofar:L1"]
-    wait_for(lambda: installed.show("StatusText") == "2 sites, 1 dataset; all is well", 30, "a status")
+    wait_for(lambda: installed.show("StatusText") == "2 sites, 1 dataset; all is well", "a status")
 
 
 def test_last_commands_of_the_installation_page_report_no_problem(installed):
-    wait_for(lambda: not failed(installed, "/usr/local/bin/hydrator"), 60, "nothing to fail")
+    wait_for(lambda: not failed(installed, "/usr/local/bin/hydrator"), "nothing to fail")
     login = "export PATH=/usr/local/sbin:/usr/local/bin:$PATH\n"  # as root has it on a Debian
     installed.machine.run("sh", "-euc", login + PRINTED[-1].text)
 
@@ -133,8 +133,8 @@ def failed(installed, program: str) -> list[str]:
 
 def test_check_as_root_runs_as_the_service(installed):
     hydrator = "/usr/local/bin/hydrator"
-    wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
-    wait_for(lambda: not failed(installed, hydrator), 60, "nothing to fail")
+    wait_for(lambda: "all is well" in installed.show("StatusText"), "a whole cycle")
+    wait_for(lambda: not failed(installed, hydrator), "nothing to fail")
     seen = [one["message"] for one in findings(installed, hydrator)]
     assert [one for one in seen if "accepts site ads (DAEMON) from hydrator@" in one]
     installed.machine.run(hydrator, "sites")
@@ -147,17 +147,17 @@ def test_check_without_the_wrapper_names_the_owner_of_the_token(installed):
 
 
 def test_check_as_root_reports_a_file_that_the_daemon_cannot_read(installed):
-    wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
+    wait_for(lambda: "all is well" in installed.show("StatusText"), "a whole cycle")
     installed.machine.run("chmod", "600", "/etc/classad-hydrator/catalogue.toml")
     try:
         installed.machine.run("touch", "/etc/classad-hydrator/catalogue.toml")
-        [said] = wait_for(lambda: failed(installed, f"{PREFIX}/bin/hydrator"), 60, "a cycle that fails")
+        [said] = wait_for(lambda: failed(installed, f"{PREFIX}/bin/hydrator"), "a cycle that fails")
     finally:
         installed.machine.run("chmod", "644", "/etc/classad-hydrator/catalogue.toml")
     assert re.fullmatch(
         r"in its last cycle, .*/catalogue\.toml: Permission denied; let uid \d+ read it", said
     )
-    wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
+    wait_for(lambda: "all is well" in installed.show("StatusText"), "a whole cycle")
 
 
 def test_watchdog_restarts_a_hanging_daemon_with_its_state(installed):
@@ -170,13 +170,13 @@ def test_watchdog_restarts_a_hanging_daemon_with_its_state(installed):
     installed.machine.run("systemctl", "restart", "hydrator")
     before = installed.show("MainPID")
     installed.machine.run("kill", "-STOP", before)
-    wait_for(lambda: installed.show("MainPID") not in {before, "0"}, 60, "systemd to kill and restart it")
-    wait_for(lambda: installed.show("ActiveState") == "active", 60, "the daemon to be back")
+    wait_for(lambda: installed.show("MainPID") not in {before, "0"}, "systemd to kill and restart it")
+    wait_for(lambda: installed.show("ActiveState") == "active", "the daemon to be back")
     assert int(installed.show("NRestarts")) >= 1
     assert "watchdog" in installed.log().lower()
     installed.machine.run("rm", "-r", dropin)
     installed.machine.run("systemctl", "daemon-reload")
-    wait_for(installed.ready, 30, "the daemon to be ready")
+    wait_for(installed.ready, "the daemon to be ready")
     assert installed.ads() == ads  # the same content, so the same generations
 
 
@@ -185,7 +185,7 @@ def test_invalid_configuration_is_one_sentence_without_a_restart(installed):
     config = "/etc/classad-hydrator/config.toml"
     installed.machine.run("sed", "-i", "s/^pins/pinz/", config)
     installed.machine.run("systemctl", "restart", "hydrator", check=False)
-    wait_for(lambda: installed.show("ActiveState") == "failed", 30, "the start to fail")
+    wait_for(lambda: installed.show("ActiveState") == "failed", "the start to fail")
     assert installed.show("ExecMainStatus") == "2"
     assert installed.show("NRestarts") in {restarts, "0"}
     assert "demand.pinz" in installed.log()

@@ -57,7 +57,7 @@ def test_image_serves_from_a_read_only_root_without_capabilities(image, tmp_path
             except httpx.TransportError:
                 return False
 
-        wait_for(ready, 60, "the daemon in the container to be ready")
+        wait_for(ready, "the daemon in the container to be ready")
         status = _status_of(state)
         assert set(re.findall(r"^Uid:\t(.*)$", status, re.MULTILINE)) == {"\t".join(4 * ["10001"])}
         assert set(re.findall(r"^Cap\w+:\t(\w+)", status, re.MULTILINE)) == {16 * "0"}

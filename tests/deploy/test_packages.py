@@ -104,14 +104,14 @@ def test_the_debs_install_run_upgrade_and_leave_nothing_behind(machine, own_pool
     assert machine.show("hydrator", "ActiveState") == "inactive"  # it has no configuration yet
     configure(machine, "condor_config", "catalogue.toml", "config.toml")
     machine.run("sh", "-euc", PRINTED[1].text)
-    wait_for(lambda: read_ads(own_pool).keys() == {"UK", "AU"}, 60, "two site ads in the collector")
+    wait_for(lambda: read_ads(own_pool).keys() == {"UK", "AU"}, "two site ads in the collector")
     assert read_ads(own_pool)["UK"][0] == ["lofar:L1"]
     [uid] = {machine.run("stat", "--format=%U", f"/proc/{machine.show('hydrator', 'MainPID')}")}
     assert uid == "hydrator"
 
     published = read_ads(own_pool)
     machine.run(*INSTALL, f"/srv/classad-hydrator_{LATER}+{DEBIAN_12.tag}_amd64.deb")
-    wait_for(lambda: machine.show("hydrator", "StatusText").endswith("all is well"), 60, "a cycle")
+    wait_for(lambda: machine.show("hydrator", "StatusText").endswith("all is well"), "a cycle")
     assert read_ads(own_pool) == published
     assert machine.run("dpkg-query", "--show", "--showformat=${Version}", "classad-hydrator").startswith(
         LATER

@@ -157,7 +157,7 @@ def machine(own_pool: Pool, rpms: Path, tmp_path_factory) -> Iterator[Machine]:
 def start_service(machine: Machine, pool: Pool, since: int) -> dict[str, tuple[list[str], int]]:
     """Start the installed daemon as the page says; return its ads, which are newer than *since* (Unix s)."""
     machine.run("sh", "-euc", PRINTED[1].text)
-    wait_for(lambda: read_ads(pool, since).keys() == {"UK", "AU"}, 60, "two new site ads in the collector")
+    wait_for(lambda: read_ads(pool, since).keys() == {"UK", "AU"}, "two new site ads in the collector")
     ads = read_ads(pool, since)
     pid = machine.show("hydrator", "MainPID")
     assert machine.run("stat", "--format=%U", f"/proc/{pid}") == "hydrator"
@@ -200,7 +200,7 @@ def test_the_real_rpm_installs_upgrades_and_erases_the_running_daemon(machine, o
     machine.run("sh", "-euc", f"echo '# mine' >> {EDITED}")
 
     rpm(machine, f"--upgrade /srv/*.{EL10.tag}.*.rpm")
-    wait_for(lambda: machine.show("hydrator", "StatusText").endswith("all is well"), 60, "a cycle")
+    wait_for(lambda: machine.show("hydrator", "StatusText").endswith("all is well"), "a cycle")
     assert machine.show("hydrator", "MainPID") != pid
     assert read_ads(own_pool, min(generation for _, generation in published.values())) == published
     assert machine.run("tail", "-n", "1", EDITED) == "# mine"

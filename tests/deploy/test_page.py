@@ -367,5 +367,5 @@ def test_it_can_be_photographed(opened, tmp_path, name, kind, width, height, sch
     page.clock.set_fixed_time(NOON)  # times of today are short
     page.reload()
     page.set_viewport_size({"width": width, "height": height})
-    wait_for(lambda: photographed(page, taken), 10, "a picture of the page")
+    wait_for(lambda: photographed(page, taken), "a picture of the page")
     assert taken.read_bytes().startswith(b"\x89PNG")

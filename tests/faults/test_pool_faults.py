@@ -81,9 +81,7 @@ class Beside:
     def settle(self) -> None:
         """Run until the jobs' datasets are in demand and both publishers have all ads."""
         wait_for(
-            lambda: self.run().is_complete and not self.unasked and QUEUED in self.cycle.demand.dids,
-            60,
-            "peace",
+            lambda: self.run().is_complete and not self.unasked and QUEUED in self.cycle.demand.dids, "peace"
         )
 
     @property
@@ -165,7 +163,7 @@ def test_a_schedd_that_denies_us_keeps_its_demand_and_is_named(beside, troubled)
     daemon.settle()
     troubled.reconfig(schedd="SCHEDD.DENY_READ = hydrator@pool.test\n")
     try:
-        wait_for(lambda: (goes_on(daemon), daemon.unasked)[1], 30, "the schedd to deny us")
+        wait_for(lambda: (goes_on(daemon), daemon.unasked)[1], "the schedd to deny us")
         afresh = beside()  # a session from before is dropped without a word
         afresh.cycle.refresh_demand()
         assert "authenticated the client as hydrator@pool.test (by IDTOKENS) and denies" in afresh.reasons
@@ -184,9 +182,7 @@ def test_a_collector_that_is_down_gets_every_ad_when_it_is_back_and_empty(beside
         assert daemon.cycle.demand_error
     finally:
         troubled.start_daemon("collector")
-    wait_for(
-        lambda: daemon.run().is_complete and daemon.in_collector().keys() == before.keys(), 60, "the ads"
-    )
+    wait_for(lambda: daemon.run().is_complete and daemon.in_collector().keys() == before.keys(), "the ads")
     assert all(daemon.in_collector()[site] >= number for site, number in before.items())
     troubled.wait_ready()
     daemon.settle()
@@ -205,7 +201,7 @@ def test_a_collector_that_denies_our_ads_is_told_and_hooks_go_on(beside, trouble
             (error,) = [o.error for o in daemon.run().results if o.publisher == "collector"]
             return bool(error and "DAEMON" in error)
 
-        wait_for(denied, 60, "the collector to deny us")
+        wait_for(denied, "the collector to deny us")
         assert daemon.in_collector().keys() == before.keys()
         goes_on(daemon)
     finally:

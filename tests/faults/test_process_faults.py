@@ -17,7 +17,6 @@ from .process import SITES, Daemon
 
 FULL = {"lofar:L1": dict.fromkeys(SITES, "available")}
 MORE = {**FULL, "lofar:L2": dict.fromkeys(SITES, "available")}
-SECONDS = 30
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -32,7 +31,7 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
         running.append(daemon)
         daemon.catalogue(FULL)
         daemon.start()
-        wait_for(lambda: daemon.lists("CAM", "lofar:L1"), SECONDS, "the first ads")
+        wait_for(lambda: daemon.lists("CAM", "lofar:L1"), "the first ads")
         return daemon
 
     yield make
@@ -50,7 +49,7 @@ def goes_on(daemon: Daemon) -> None:
     """Check that a change of the catalogue is published, and that no generation has decreased."""
     before = generation(daemon.file("CAM"))
     daemon.catalogue(MORE)
-    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the change to be published")
+    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), "the change to be published")
     assert generation(daemon.file("CAM")) >= before
     assert daemon.alive
 
@@ -69,12 +68,12 @@ def test_nothing_can_be_written_not_even_the_log_and_what_needs_no_disk_goes_on(
     daemon = made()
     limit(daemon, "1")
     daemon.catalogue(MORE)
-    wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")
+    wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), "HTTP to go on")
     assert "'lofar:L1'" in daemon.file("CAM"), "a file that cannot be written stays whole"
     assert daemon.alive
     limit(daemon, "unlimited")
-    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the file to be written again")
-    wait_for(lambda: saved(daemon) == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
+    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), "the file to be written again")
+    wait_for(lambda: saved(daemon) == generation(daemon.served("CAM")), "the state to be saved")
     assert daemon.stop() == 0
 
 
@@ -141,13 +140,11 @@ def test_the_disk_of_the_state_is_full_and_publishing_goes_on(made):
     daemon.fill()
     goes_on(daemon)
     unsaved = '"unsaved": "the state cannot be read or written'
-    wait_for(
-        lambda: unsaved in daemon.log.read_text(), SECONDS, "the log of the cycle, which follows its ads"
-    )
-    wait_for(lambda: daemon.metric("hydrator_state_saved") == 0, SECONDS, "the metric to follow")
+    wait_for(lambda: unsaved in daemon.log.read_text(), "the log of the cycle, which follows its ads")
+    wait_for(lambda: daemon.metric("hydrator_state_saved") == 0, "the metric to follow")
     daemon.free()
-    wait_for(lambda: daemon.saved() == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
-    wait_for(lambda: daemon.metric("hydrator_state_saved") == 1, SECONDS, "the metric to follow")
+    wait_for(lambda: daemon.saved() == generation(daemon.served("CAM")), "the state to be saved")
+    wait_for(lambda: daemon.metric("hydrator_state_saved") == 1, "the metric to follow")
 
 
 @needs_mounts
@@ -155,11 +152,11 @@ def test_the_disk_of_the_ad_files_is_full_and_hooks_read_whole_old_ones(made):
     daemon = made("ads")
     daemon.fill()
     daemon.catalogue(MORE)
-    wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")
+    wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), "HTTP to go on")
     for site in SITES:
         assert re.search(r"\nDataLocalityVersion = 1\n\Z", daemon.file(site)), "torn by a full disk"
     daemon.free()
-    wait_for(lambda: all(daemon.lists(s, "lofar:L2") for s in SITES), SECONDS, "the files to follow")
+    wait_for(lambda: all(daemon.lists(s, "lofar:L2") for s in SITES), "the files to follow")
     assert daemon.alive
 
 
@@ -173,7 +170,7 @@ def test_a_state_that_is_read_only_at_the_start_is_refused_in_one_sentence(tmp_p
         daemon.before[-1],
     )
     daemon.start(ready=False)
-    wait_for(lambda: not daemon.alive, SECONDS, "the daemon to refuse")
+    wait_for(lambda: not daemon.alive, "the daemon to refuse")
     assert "Traceback" not in daemon.log.read_text()
     assert "state_dir" in daemon.log.read_text()
     assert daemon.process.returncode in {1, 2}
@@ -206,7 +203,7 @@ def test_a_database_damaged_while_the_daemon_runs_stops_nothing_and_a_restart_be
     before = generation(daemon.file("CAM"))
     daemon.stop()
     daemon.start()
-    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the ads after a restart")
+    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), "the ads after a restart")
     assert generation(daemon.file("CAM")) >= before
-    wait_for(lambda: saved(daemon) == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
+    wait_for(lambda: saved(daemon) == generation(daemon.served("CAM")), "the state to be saved")
     assert daemon.alive

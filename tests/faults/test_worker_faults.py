@@ -108,7 +108,7 @@ class Beside:
         self.daemon.start()
 
     def sick_is(self, site: str) -> None:
-        wait_for(lambda: self.daemon.lists(site, SICK), 60, "the sick catalogue to be well")
+        wait_for(lambda: self.daemon.lists(site, SICK), "the sick catalogue to be well")
 
     def check_sound(self, seconds: float) -> None:
         """Change the sound catalogue again and again, for *seconds*; each change must be published soon."""
@@ -118,7 +118,7 @@ class Beside:
             sites = {"CAM": "available"} if there else {"RAL": "available"}
             self.daemon.catalogue({"lofar:L1": {"CAM": "available"}, SOUND: sites})
             began, at = time.monotonic(), "CAM" if there else "RAL"
-            wait_for(lambda at=at: self.daemon.lists(at, SOUND), 60, "a change of the sound catalogue")
+            wait_for(lambda at=at: self.daemon.lists(at, SOUND), "a change of the sound catalogue")
             assert time.monotonic() - began < FRESH_SECONDS
         assert self.resident() - size < GROWTH_BYTES
 

@@ -100,16 +100,13 @@ STARTD_CRON_MAX_JOB_LOAD = 1.0
         for site, state in states.items():
             self.pool.wait(
                 lambda site=site, state=state: self.states_at(site).get(did) == state,
-                0,
                 f"{site} to say {state} of {did}",
             )
 
     def until_rejected(self, cluster: int) -> None:
         """Wait until the negotiator has rejected the first job of *cluster* at the slots as they are now."""
         rejected = f"ClusterId == {cluster} && LastRejMatchTime > {int(time.time())}"
-        self.pool.wait(
-            lambda: self.pool.jobs(rejected, "ProcId"), 0, f"the negotiator to reject job {cluster}"
-        )
+        self.pool.wait(lambda: self.pool.jobs(rejected, "ProcId"), f"the negotiator to reject job {cluster}")
 
     def is_idle(self, cluster: int) -> bool:
         """Return True if the first job of *cluster* is idle."""

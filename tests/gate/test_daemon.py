@@ -12,10 +12,10 @@ from testbed.patience import wait_for
 
 def test_daemon_follows_the_catalogue_file_and_ends_on_sigterm(daemon):
     daemon.start()
-    wait_for(lambda: 'AvailableDatasets = {"lofar:L1"}' in daemon.ad(), 10, "the first dataset")
+    wait_for(lambda: 'AvailableDatasets = {"lofar:L1"}' in daemon.ad(), "the first dataset")
     first = daemon.generation()
     daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "staging"}})
-    wait_for(lambda: "'lofar:L2'=\"STAGING\"" in daemon.ad(), 10, "the second dataset")
+    wait_for(lambda: "'lofar:L2'=\"STAGING\"" in daemon.ad(), "the second dataset")
     assert daemon.generation() > first
     assert daemon.end() == 0
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines()]
@@ -28,7 +28,7 @@ def test_daemon_follows_the_catalogue_file_and_ends_on_sigterm(daemon):
 
 def test_daemon_after_kill_9_serves_at_once_and_no_generation_goes_back(daemon):
     daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    wait_for(lambda: "lofar:L1" in daemon.ad(), "the first dataset")
     before = daemon.generation()
     daemon.end(signal.SIGKILL)
     (daemon.folder / "catalogue.json").unlink()  # the catalogue is away when it starts again
@@ -42,27 +42,27 @@ def test_daemon_after_kill_9_serves_at_once_and_no_generation_goes_back(daemon):
         except httpx.TransportError:
             return None
 
-    assert 'AvailableDatasets = {"lofar:L1"}' in wait_for(first_answer, 20, "an answer").text
+    assert 'AvailableDatasets = {"lofar:L1"}' in wait_for(first_answer, "an answer").text
     assert daemon.generation() == before
     with pipe.open("w"):
         pipe.unlink()
     daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "available"}})
-    wait_for(lambda: "lofar:L2" in daemon.ad(), 10, "the next change")
+    wait_for(lambda: "lofar:L2" in daemon.ad(), "the next change")
     assert daemon.generation() > before
 
 
 def test_sighup_reads_the_configuration_again_and_keeps_the_old_one_when_it_is_broken(daemon):
     daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    wait_for(lambda: "lofar:L1" in daemon.ad(), "the first dataset")
     daemon.configure("[sites]\nretired = ['RAL']")
     daemon.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: daemon.log.read_text().count('"running"') == 2, 20, "the process to start again")
-    wait_for(daemon.ready, 20, "readiness")
-    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the site to be retired")
-    wait_for(lambda: not list((daemon.folder / "ads").glob("RAL.*")), 10, "its files to go, too")
+    wait_for(lambda: daemon.log.read_text().count('"running"') == 2, "the process to start again")
+    wait_for(daemon.ready, "readiness")
+    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, "the site to be retired")
+    wait_for(lambda: not list((daemon.folder / "ads").glob("RAL.*")), "its files to go, too")
     daemon.configure("[sites]\nretired = 7")
     daemon.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "reload refused" in daemon.log.read_text(), 10, "the refusal")
+    wait_for(lambda: "reload refused" in daemon.log.read_text(), "the refusal")
     assert "sites.retired" in daemon.log.read_text()
     assert "lofar:L1" in daemon.ad()
     assert daemon.end() == 0
@@ -80,7 +80,7 @@ def test_daemon_publishes_over_https_and_ends_if_its_certificate_is_invalid(daem
         rows = json.loads(daemon.command("status", "--json").stdout)["cycle"]["publishers"]
         return {row["name"]: row["error"] for row in rows} == {"file": None, "http": None}
 
-    wait_for(read_back, 10, "a cycle that reads back what it serves")
+    wait_for(read_back, "a cycle that reads back what it serves")
     assert daemon.end() == 0
     (tmp_path / "pem").write_text("no certificate")
     refused = daemon.command("run")

@@ -41,7 +41,6 @@ def bulk_ad_of(installed, generation, many):
     put(installed.bulk / "NL.ad", ad_text(generation, int(time.time()), many, "NL"))
     ad = installed.pool.wait(
         lambda: (ad := bulk_ad(installed.pool)).get("DataLocalityGeneration") == generation and ad,
-        0,
         f"generation {generation} in the slot",
     )
     assert set(ad) == set(OURS)
@@ -57,7 +56,7 @@ def bulk_ad(pool):
 def test_hook_prints_old_facts_while_its_daemon_is_away_and_new_ones_after_its_return(daemon, tmp_path):
     url = f"http://127.0.0.1:{daemon.port}"
     daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 0, "the first dataset")
+    wait_for(lambda: "lofar:L1" in daemon.ad(), "the first dataset")
     assert 'AvailableDatasets = ({"lofar:L1"})' in run_hook(url, tmp_path).stdout
     here = run_hook(url, tmp_path)
     assert daemon.end() == 0
@@ -69,7 +68,7 @@ def test_hook_prints_old_facts_while_its_daemon_is_away_and_new_ones_after_its_r
 
     daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "available"}})
     daemon.start()
-    wait_for(lambda: "lofar:L2" in daemon.ad(), 0, "the second dataset")
+    wait_for(lambda: "lofar:L2" in daemon.ad(), "the second dataset")
     back = run_hook(url, tmp_path)
     assert 'AvailableDatasets = ({"lofar:L1","lofar:L2"})' in back.stdout
     assert "DataLocalityError = undefined" in back.stdout
@@ -93,9 +92,9 @@ def test_hook_waits_until_its_pipe_is_empty(tmp_path):
     with subprocess.Popen([*words, str(tmp_path / "two")], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         pipe = child.stdout.fileno()
-        wait_for(lambda: hook.unread_byte_count(pipe) == len(whole_output), 0, "the whole output in the pipe")
+        wait_for(lambda: hook.unread_byte_count(pipe) == len(whole_output), "the whole output in the pipe")
         before = rest_count(child.pid)
-        wait_for(lambda: child.poll() is not None or rest_count(child.pid) > before + 10, 0, "ten looks")
+        wait_for(lambda: child.poll() is not None or rest_count(child.pid) > before + 10, "ten looks")
         assert child.poll() is None, "the hook ended before its pipe was read"
         assert child.stdout.read() == whole_output
         assert child.wait() == 0

@@ -24,7 +24,7 @@ def one_dataset(installed):
 
 def test_a_required_dataset_decides_where_a_job_runs(installed, begun):
     jobs = begun(one_dataset)
-    assert {site: installed.ran_at(job) for site, job in jobs.items()} == {
+    assert {site: installed.pool.ran_at(job) for site, job in jobs.items()} == {
         "UK": ["UK"],
         "AU": ["AU"],
         "NL": ["NL"],
@@ -42,7 +42,7 @@ def two_datasets(installed):
 
 def test_a_job_that_needs_two_datasets_runs_where_both_are(installed, begun):
     together, apart = begun(two_datasets)
-    assert installed.ran_at(together) == ["UK"]
+    assert installed.pool.ran_at(together) == ["UK"]
     installed.until_states("two:a", NL="AVAILABLE")
     installed.until_states("two:c", AU="AVAILABLE")
     installed.until_rejected(apart)
@@ -59,7 +59,7 @@ def long_names(installed):
 
 
 def test_dataset_names_with_slashes_and_of_250_characters_work(installed, begun):
-    assert installed.ran_at(begun(long_names)) == ["AU"]
+    assert installed.pool.ran_at(begun(long_names)) == ["AU"]
 
 
 @begin_early
@@ -72,9 +72,9 @@ def burst(installed):
 def test_burst_of_six_jobs_without_a_mode_runs_beside_its_data_at_once(installed, begun):
     cluster, go = begun(burst)
     running = f"ClusterId == {cluster} && JobStatus == 2"
-    installed.pool.wait(lambda: len(installed.pool.jobs(running, "ProcId")) == 6, 0, "all six to run")
+    installed.pool.wait(lambda: len(installed.pool.jobs(running, "ProcId")) == 6, "all six to run")
     go.touch()
-    assert installed.ran_at(cluster, jobs=6) == ["UK"] * 6
+    assert installed.pool.ran_at(cluster, jobs=6) == ["UK"] * 6
 
 
 @begin_early
@@ -93,7 +93,7 @@ def test_first_job_for_a_dataset_does_not_race_its_publication(installed, begun)
     installed.until_rejected(job)
     assert installed.is_idle(job)
     installed.catalogue.add("first:ever", FAR_TOO_LARGE, UK="available")
-    assert installed.ran_at(job) == ["UK"]
+    assert installed.pool.ran_at(job) == ["UK"]
     installed.remove(later)
 
 
@@ -106,7 +106,7 @@ def data_nowhere(installed):
 
 def test_job_whose_dataset_is_nowhere_stays_idle_and_others_start(installed, begun):
     stuck, other = begun(data_nowhere)
-    assert installed.ran_at(other) == ["NL"]
+    assert installed.pool.ran_at(other) == ["NL"]
     installed.until_rejected(stuck)
     assert installed.is_idle(stuck)
     installed.remove(stuck)
@@ -124,7 +124,7 @@ def test_a_dataset_that_arrives_lets_a_waiting_job_start_there(installed, begun)
     installed.until_rejected(job)
     assert installed.is_idle(job)
     installed.catalogue.add("late:arrival", AU="available")
-    assert installed.ran_at(job) == ["AU"]
+    assert installed.pool.ran_at(job) == ["AU"]
 
 
 @begin_early
@@ -145,7 +145,7 @@ def test_dagman_nodes_follow_their_data(installed, begun):
     begun(dag)
     pool = installed.pool
     nodes = 'DAGNodeName isnt undefined && regexp("^dag:", RequiredDatasets[0]) =?= true'
-    pool.wait(lambda: len(pool.history(nodes, "DAGNodeName")) == 2, 0, "both nodes to end")
+    pool.wait(lambda: len(pool.history(nodes, "DAGNodeName")) == 2, "both nodes to end")
     ended = pool.history(nodes, "DAGNodeName", "LastRemoteHost")
     assert {job["DAGNodeName"]: job["LastRemoteHost"].split("@")[1] for job in ended} == {
         "A": "AU",
@@ -164,7 +164,7 @@ def late_materialization(installed):
 
 
 def test_items_of_late_materialization_follow_their_data(installed, begun):
-    assert installed.ran_at(begun(late_materialization), jobs=2) == ["UK", "NL"]
+    assert installed.pool.ran_at(begun(late_materialization), jobs=2) == ["UK", "NL"]
 
 
 @begin_early
@@ -176,7 +176,7 @@ def written_by_hand(installed):
 
 def test_job_with_requirements_by_hand_runs_only_where_its_pinned_data_is(installed, begun):
     """It has none of our attributes: the daemon publishes its dataset, because it is pinned."""
-    assert installed.ran_at(begun(written_by_hand), jobs=3) == ["AU"] * 3
+    assert installed.pool.ran_at(begun(written_by_hand), jobs=3) == ["AU"] * 3
 
 
 def test_check_is_all_ok(installed):

@@ -27,7 +27,7 @@ def moving(installed):
 
 def test_jobs_follow_a_dataset_that_moves(installed, begun):
     rucio = installed.catalogue.rucio
-    assert installed.ran_at(begun(moving)) == ["UK"]
+    assert installed.pool.ran_at(begun(moving)) == ["UK"]
     installed.until_states(MOVING, UK="AVAILABLE", AU="STAGING", NL="NEARLINE")
     assert fraction_at(installed, "AU", MOVING) == 0.5
 
@@ -35,7 +35,7 @@ def test_jobs_follow_a_dataset_that_moves(installed, begun):
     rucio.leave(MOVING, "UK")
     assert rucio.available()[MOVING] == {"AU"}
     installed.until_states(MOVING, UK=None, AU="AVAILABLE", NL="NEARLINE")
-    assert installed.ran_at(installed.submit([MOVING], mode="wait")) == ["AU"]
+    assert installed.pool.ran_at(installed.submit([MOVING], mode="wait")) == ["AU"]
 
 
 @begin_early
@@ -51,12 +51,12 @@ def test_a_new_rule_becomes_a_replica_and_the_waiting_job_starts_there(installed
     installed.until_states(CONVEYED, UK="STAGING")
     assert fraction_at(installed, "UK", CONVEYED) is None
     rucio.convey("UK", files=2)
-    installed.pool.wait(lambda: fraction_at(installed, "UK", CONVEYED) == 0.5, 0, "half of it at UK")
+    installed.pool.wait(lambda: fraction_at(installed, "UK", CONVEYED) == 0.5, "half of it at UK")
     installed.until_rejected(job)
     assert installed.is_idle(job)
     rucio.convey("UK", files=2)
     installed.until_states(CONVEYED, UK="AVAILABLE", AU=None, NL=None)
-    assert installed.ran_at(job) == ["UK"]
+    assert installed.pool.ran_at(job) == ["UK"]
 
 
 @begin_early
@@ -75,7 +75,7 @@ def requested(installed):
 def test_data_nowhere_near_is_requested_and_the_job_starts_where_it_arrives(installed, begun):
     rucio, job = installed.catalogue.rucio, begun(requested)
     server, disk = rucio.server, {"did": REQUESTED, "rse": rucio.disks["NL"]}
-    [rule] = wait_for(lambda: server.do("rules_on", did=REQUESTED), 0, "a rule of the daemon")
+    [rule] = wait_for(lambda: server.do("rules_on", did=REQUESTED), "a rule of the daemon")
     assert (rule["account"], rule["rse"], rule["state"]) == (server.account, disk["rse"], "REPLICATING")
     assert "[hydrator:gate:" in rule["comment"]
     installed.until_states(REQUESTED, UK=None, AU=None, NL="STAGING")
@@ -84,7 +84,7 @@ def test_data_nowhere_near_is_requested_and_the_job_starts_where_it_arrives(inst
     # an operator suspends the rule while its files are on their way: what counts is that they arrive
     server.seed(("suspend", disk), ("convey", {"rse": disk["rse"]}), ("abacus", {}))
     installed.until_states(REQUESTED, UK=None, AU=None, NL="AVAILABLE")
-    assert installed.ran_at(job) == ["NL"]
+    assert installed.pool.ran_at(job) == ["NL"]
     assert [each["id"] for each in server.do("rules_on", did=REQUESTED)] == [rule["id"]]
     rucio.leave(REQUESTED, "NL")
 

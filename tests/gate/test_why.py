@@ -37,7 +37,7 @@ def test_why_says_of_a_match_and_of_a_miss_what_the_negotiator_does(installed, b
     }, miss
 
     pool.run("condor_release", str(matches), str(misses), user="alice")
-    assert installed.ran_at(matches) == ["AU"]
+    assert installed.pool.ran_at(matches) == ["AU"]
     installed.until_rejected(misses)
     assert installed.is_idle(misses)
     installed.remove(misses)
@@ -50,7 +50,7 @@ def ask(installed, cluster):
         done = installed.run("why", str(cluster), "--json", check=False)
         return json.loads(done.stdout)["answers"] if '"unseen"' not in done.stdout else None
 
-    return installed.pool.wait(answers, 0, "both catalogues to answer about the dataset")
+    return installed.pool.wait(answers, "both catalogues to answer about the dataset")
 
 
 def reasons(answer):

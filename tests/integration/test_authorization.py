@@ -55,7 +55,7 @@ def installed(strict: Pool) -> Iterator[Installation]:
     installation.install()
     yield installation
     strict.reconfig(all=configuration())
-    strict.wait(lambda: has_usual_rights(strict), 20, "the daemons to have read their lists again")
+    strict.wait(lambda: has_usual_rights(strict), "the daemons to have read their lists again")
 
 
 def has_usual_rights(pool: Pool) -> bool:
@@ -80,7 +80,7 @@ def deny(pool: Pool, right: str) -> None:
     """Remove one right of the daemon, and wait until the HTCondor daemon in question applies it."""
     daemon, level = right.lower().replace("allow_", "").split(".")
     pool.reconfig(all=configuration(right))
-    pool.wait(lambda: not allowed(pool, daemon, level.upper()), 20, f"{right} to be taken from us")
+    pool.wait(lambda: not allowed(pool, daemon, level.upper()), f"{right} to be taken from us")
 
 
 def failures(installation: Installation) -> list[dict]:
@@ -98,7 +98,7 @@ def test_daemon_works_with_the_documented_rights_alone(installed):
         names = ("AvailableDatasets", "AuthenticatedIdentity")
         return installed.pool.ads('MyType == "DataLocality" && size(AvailableDatasets) > 0', *names)
 
-    ads = installed.pool.wait(advertised, 20, "the job's dataset to be advertised")
+    ads = installed.pool.wait(advertised, "the job's dataset to be advertised")
     assert ads == [{"AvailableDatasets": ["lofar:L1"], "AuthenticatedIdentity": US}]
     installed.pool.run("condor_rm", str(job), user="alice")
 
@@ -114,7 +114,7 @@ def opened(pool: Pool, text: str) -> set[tuple[str, str]]:
     lists = "\n".join(f"ALLOW_{level} = *@{DOMAIN}" for level in LEVELS)
     readers = "\n".join(f"{key} = *@{DOMAIN}" for key in RIGHTS if key.endswith("ALLOW_READ"))
     pool.reconfig(all=f"{text}\n{readers}\n{lists}")
-    pool.wait(lambda: allowed(pool, "startd", "READ"), 20, "the startd to be open to all")
+    pool.wait(lambda: allowed(pool, "startd", "READ"), "the startd to be open to all")
     harmful = ("WRITE", "NEGOTIATOR", "ADMINISTRATOR", "CONFIG", "ADVERTISE_STARTD")
     return {
         (kind, level)
@@ -133,7 +133,7 @@ def test_limits_of_the_token_hold_in_a_pool_that_is_open_to_all(strict, installe
         assert found <= {"WRITE"}
         return found
 
-    strict.wait(levels, 20, "WRITE to be allowed")
+    strict.wait(levels, "WRITE to be allowed")
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def fill_uk(located: Located) -> int:
     """Take all cores of UK, and return the cluster of the job that has them."""
     lines = ("request_cpus = 4", 'requirements = TARGET.GLIDEIN_Site == "UK"')
     cluster = located.submit(None, *lines, run="/bin/sleep 600")
-    located.pool.wait(lambda: status(located, cluster) == 2, 60, "the job that fills UK")
+    located.pool.wait(lambda: status(located, cluster) == 2, "the job that fills UK")
     return cluster
 
 
@@ -67,7 +67,7 @@ def status(located: Located, cluster: int) -> int:
 
 def wait_for_rejection(located: Located, cluster: int) -> None:
     located.pool.wait(
-        lambda: located.pool.job(cluster, "LastRejMatchTime"), 60, "the negotiator to have looked at the job"
+        lambda: located.pool.job(cluster, "LastRejMatchTime"), "the negotiator to have looked at the job"
     )
     assert status(located, cluster) == 1
 
@@ -77,17 +77,17 @@ def test_jobs_start_where_their_set_is_open_and_its_read_is_shorter(located):
     filler = fill_uk(located)
     advertise(located, {"NL": {ONE: 64}, "AU": {ONE: 8}})
     closed = located.submit(listed(LARGE), AUTO)
-    assert located.ran_at(located.submit(listed(SMALL), AUTO)) == ["AU"]
+    assert located.pool.ran_at(located.submit(listed(SMALL), AUTO)) == ["AU"]
     wait_for_rejection(located, closed)
     advertise(located, {"NL": {OTHER: 64}})
-    assert located.ran_at(closed) == ["NL"]
+    assert located.pool.ran_at(closed) == ["NL"]
     # UK drains: jobs of closed sets go there as soon as a slot is free
     advertise(located, {})
     both = [located.submit(listed(dids), AUTO) for dids in (LARGE, SMALL)]
     for cluster in both:
         wait_for_rejection(located, cluster)
     located.pool.run("condor_rm", str(filler))
-    assert [located.ran_at(cluster) for cluster in both] == [["UK"], ["UK"]]
+    assert [located.pool.ran_at(cluster) for cluster in both] == [["UK"], ["UK"]]
 
 
 def test_jobs_of_an_open_lane_start_and_the_others_wait(located):
@@ -97,7 +97,7 @@ def test_jobs_of_an_open_lane_start_and_the_others_wait(located):
     lanes = {job["ProcId"]: job["DataLocalityLane"] for job in located.pool.jobs(f"ClusterId == {cluster}")}
     of_lane = {proc for proc, lane in lanes.items() if lane == 1}
     assert len(of_lane) == 2
-    located.pool.wait(lambda: located.pool.done(cluster, 2), 60, "the jobs of the lane to end")
+    located.pool.wait(lambda: located.pool.done(cluster, 2), "the jobs of the lane to end")
     waiting = located.pool.jobs(f"ClusterId == {cluster} && JobStatus == 1", "ProcId")
     assert {job["ProcId"] for job in waiting} == lanes.keys() - of_lane
 
@@ -107,7 +107,7 @@ def test_jobs_run_anywhere_after_their_wait_if_the_openings_have_ended(located):
     fill_uk(located)
     advertise(located, {}, seconds=15)
     cluster = located.submit(listed(SMALL), AUTO, "+DataLocalityMaxWait = 6")
-    assert located.ran_at(cluster)[0] in {"AU", "NL"}
+    assert located.pool.ran_at(cluster)[0] in {"AU", "NL"}
     job = located.pool.job(cluster, "JobStartDate", "QDate")
     assert job["JobStartDate"] - job["QDate"] >= 6
 
@@ -118,6 +118,6 @@ def test_jobs_run_anywhere_after_their_wait_if_the_openings_have_ended(located):
 def test_job_without_datasets_leaves_slots_to_the_jobs_with_data_there(located):
     """By default the smallest slot is used; here jobs wait for NL and AU, and none for UK."""
     located.advertise({})
-    assert located.ran_at(located.submit(None)) == ["NL"]
+    assert located.pool.ran_at(located.submit(None)) == ["NL"]
     advertise(located, {}, dict.fromkeys(("AU", "NL"), 64))
-    assert located.ran_at(located.submit(None)) == ["UK"]
+    assert located.pool.ran_at(located.submit(None)) == ["UK"]

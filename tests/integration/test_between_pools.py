@@ -99,7 +99,7 @@ class World:
             found = self.home.history(f"ClusterId == {cluster} && JobStatus == 4", "LastRemoteHost")
             return str(found[0]["LastRemoteHost"]) if found else ""
 
-        return self.home.wait(ended, 120, f"job {cluster} to end")
+        return self.home.wait(ended, f"job {cluster} to end")
 
     def copy_of(self, cluster: int) -> classad2.ClassAd:
         """Return the JobRouter's copy of a job."""
@@ -108,7 +108,7 @@ class World:
         def asked() -> str:
             return self.home.run("condor_q", "-allusers", "-constraint", which, "-long").stdout.strip()
 
-        return classad2.parseOne(self.home.wait(asked, 60, f"the copy of job {cluster}"))
+        return classad2.parseOne(self.home.wait(asked, f"the copy of job {cluster}"))
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def world(htcondor_release: str) -> Iterator[World]:
     }
     with Pool.start(htcondor_release, sites, config) as pool:
         made = World(pool, far)
-        pool.wait(lambda: made.slot(made.far, "FAR"), 60, "the second pool's slot")
+        pool.wait(lambda: made.slot(made.far, "FAR"), "the second pool's slot")
         yield made
         pool.empty_queue()
 
@@ -188,7 +188,7 @@ def test_one_daemon_publishes_to_both_pools_and_a_job_flocks_to_its_data(world):
 
         expected = ["FAR", "UK"]
         for collector in (pool.collector, world.far):
-            pool.wait(lambda c=collector: site_ads(c) == expected, 60, f"the site ads at {collector}")
+            pool.wait(lambda c=collector: site_ads(c) == expected, f"the site ads at {collector}")
     finally:
         installation.stop_daemon()
 
@@ -263,7 +263,7 @@ def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):
     put(site_ad("UK", 5).text)
     world.home.reconfig(schedd=summary_config(world.home, folder))
     world.home.restart_daemon("schedd")  # one without a cron job at its start takes none at a reconfiguration
-    (schedd,) = world.home.wait(lambda: said(5), 60, "the schedd's ad to say so")
+    (schedd,) = world.home.wait(lambda: said(5), "the schedd's ad to say so")
     assert schedd["DataLocalitySite"] == "UK"
     assert schedd["AvailableDatasets"] == ["ska:observation_00000", "ska:observation_00001"]
     assert dict(schedd["DatasetStates"]) == dict.fromkeys(schedd["AvailableDatasets"], "AVAILABLE")
@@ -274,10 +274,10 @@ def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):
     def trouble() -> list[dict]:
         return world.home.ads('MyType == "Scheduler" && DataLocalityError isnt undefined')
 
-    (schedd,) = world.home.wait(trouble, 60, "the schedd's ad to say that the file is refused")
+    (schedd,) = world.home.wait(trouble, "the schedd's ad to say that the file is refused")
     world.home.reconfig(schedd=summary_config(world.home, folder))
     put(site_ad("UK", 6).text)
-    (again,) = world.home.wait(lambda: said(6), 60, "the schedd's ad to be good again")
+    (again,) = world.home.wait(lambda: said(6), "the schedd's ad to be good again")
     assert not ran.exists()
     for one in (schedd, again):
         assert "Injected" not in one

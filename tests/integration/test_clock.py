@@ -40,14 +40,14 @@ def steps(daemon: Running) -> list[int]:
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 def test_a_step_ends_the_daemon_with_1_and_a_new_start_follows_the_catalogue(daemon, clock, step):
     daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    wait_for(lambda: "lofar:L1" in daemon.ad(), "the first dataset")
     generation = daemon.generation()
     clock.step(step)
     assert daemon.process.wait(60) == 1
     assert steps(daemon) == [step]
     hold(daemon, "lofar:L1", "lofar:L2")
     daemon.start()
-    wait_for(lambda: "lofar:L2" in daemon.ad(), 10, "a poll after the step")
+    wait_for(lambda: "lofar:L2" in daemon.ad(), "a poll after the step")
     assert daemon.generation() > generation
     assert abs(as_of(daemon) - clock.now()) < 60
     assert daemon.end() == 0

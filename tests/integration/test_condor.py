@@ -113,9 +113,7 @@ def test_held_jobs_count_and_removed_ones_do_not(pool: "Pool", connect: Connect,
     with queued(pool, description) as (cluster,):
         pool.run("condor_hold", f"{cluster}.0", user="alice")
         pool.run("condor_rm", f"{cluster}.1", user="alice")
-        pool.wait(
-            lambda: wanted(client, unique) == {(f"ska:{unique}",): 2}, 20, "the removed job to be left out"
-        )
+        pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 2}, "the removed job to be left out")
 
 
 def test_jobs_with_the_same_datasets_are_counted_by_their_key(pool: "Pool", connect: Connect, unique: str):
@@ -137,7 +135,7 @@ def test_items_of_a_factory_that_are_not_jobs_yet_count_as_one(pool: "Pool", con
     description = f'{NEVER_RUNS}\nmax_idle = 2\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 500'
     client = connect()
     with queued(pool, description):
-        pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 3}, 30, "two jobs and their factory")
+        pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 3}, "two jobs and their factory")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +174,7 @@ def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(
     with queued(pool, job(f'{{"{waits}"}}'), job(f'{{"{ended}"}}'), endless) as (_, leaves, _):
         assert misses(client.read_queue(schedd, [])["reports"]) == sorted([waits, ended])
         pool.run("condor_rm", str(leaves), user="alice")
-        pool.wait(lambda: pool.history(f"ClusterId == {leaves}"), 30, "the removed job in the history")
+        pool.wait(lambda: pool.history(f"ClusterId == {leaves}"), "the removed job in the history")
         assert misses(client.read_queue(schedd, [])["reports"]) == [waits]
         assert ended_jobs(now - timedelta(hours=1)) == [ended]
         assert ended_jobs(now + timedelta(hours=1)) == [], "an old entry of the history was read again"
@@ -349,4 +347,4 @@ def wait_for_config(pool: "Pool", client: CondorClient, knob: str) -> None:
     def known() -> bool:
         return "DataLocalityHere" in (client.config_of("schedd", [knob])[knob] or "")
 
-    pool.wait(known, 20, f"the schedd to know {knob}")
+    pool.wait(known, f"the schedd to know {knob}")

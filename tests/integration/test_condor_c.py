@@ -42,7 +42,7 @@ def pool(htcondor_release: str) -> Iterator[Pool]:
     config = {"all": FAR, "schedd": schedd_config(Settings(), rounding_seconds=5)}
     with Pool.start(htcondor_release, (SiteSpec("UK", cpus=1),), config) as running:
         give_token(running, "alice")
-        running.wait(lambda: running.ads('MyType == "Scheduler" && Name == "far@"', "Name"), 60, "far@")
+        running.wait(lambda: running.ads('MyType == "Scheduler" && Name == "far@"', "Name"), "far@")
         yield running
         running.empty_queue()
 
@@ -68,7 +68,7 @@ def handed_over(pool: Pool, cluster: int) -> classad2.ClassAd:
         assert not job.get("HoldReason"), job
         return str(job.get("GridJobId") or "").rpartition(" ")[2]
 
-    far = pool.wait(known, 90, f"job {cluster} to be handed over")
+    far = pool.wait(known, f"job {cluster} to be handed over")
     return classad2.parseOne(pool.run("condor_q", "-allusers", "-name", "far@", far, "-long").stdout)
 
 

@@ -20,7 +20,7 @@ def test_a_catalogue_that_hangs_for_ever_delays_neither_another_one_nor_the_end(
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         daemon.configure(f'[[catalogue]]\ntype = "dmapi"\nurl = "{url}"')
         daemon.start()
-        wait_for(lambda: "lofar:L1" in daemon.ad(), 15, "the first dataset")
+        wait_for(lambda: "lofar:L1" in daemon.ad(), "the first dataset")
         assert daemon.end() == 0
 
 
@@ -57,7 +57,7 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
         with pipe.open("w"):
             pipe.unlink()
         hear("WATCHDOG=1")
-        wait_for(lambda: daemon.get("/healthz").status_code == 200, 20, "health again")
+        wait_for(lambda: daemon.get("/healthz").status_code == 200, "health again")
         daemon.process.send_signal(signal.SIGTERM)
         hear("STOPPING=1")
         assert daemon.process.wait(300) == 0
@@ -88,7 +88,7 @@ def test_daemon_with_a_tokens_file_reads_back_the_ads_it_serves(daemon):
         rows = json.loads(daemon.command("status", "--json").stdout)["cycle"]["publishers"]
         return {row["name"]: row["error"] for row in rows} == {"file": None, "http": None}
 
-    wait_for(read_back, 10, "a cycle that reads back what it serves")
+    wait_for(read_back, "a cycle that reads back what it serves")
     assert token not in daemon.log.read_text()
 
 

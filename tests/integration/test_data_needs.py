@@ -79,7 +79,7 @@ def test_jobs_that_wait_for_nothing_but_data_are_told_from_others(pool: "Pool", 
             print(found)  # pytest prints it with a failure
             return all(one.matching_sites for one in jobs_on(clusters[:1]))
 
-        pool.wait(is_evaluated, 60, "the sites of the jobs")
+        pool.wait(is_evaluated, "the sites of the jobs")
         keyed, other, on_hold = jobs_on(clusters)
     assert keyed.datasets == (f"t:{mark}b", f"t:{mark}a")
     assert (keyed.job_count, keyed.is_data_missing, keyed.is_running) == (3, True, False)

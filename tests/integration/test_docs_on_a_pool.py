@@ -151,13 +151,13 @@ def operator(fresh: Operator) -> Iterator[Operator]:
         done = fresh.type(f"hydrator pool-config --role {role} > config.d/{ours(role)}")
         assert done.returncode == 0, done.stderr
     pool.run("condor_reconfig", "-all")
-    pool.wait(lambda: fresh.may("DAEMON", "hydrator", ("READ", "DAEMON")), 60, "the collector to let us in")
+    pool.wait(lambda: fresh.may("DAEMON", "hydrator", ("READ", "DAEMON")), "the collector to let us in")
     fresh.installed.start_daemon()
     try:
         for daemon in ("collector", "negotiator", "schedd", "startd:UK"):  # the hook's period is five minutes
             pool.restart_daemon(daemon)
-        pool.wait_ready(60)
-        pool.wait(fresh.installed.is_hydrated, 60, "the slots to carry our attributes")
+        pool.wait_ready()
+        pool.wait(fresh.installed.is_hydrated, "the slots to carry our attributes")
         yield fresh
     finally:
         fresh.installed.stop_daemon()
@@ -249,13 +249,13 @@ def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_d
         daemons.update({ad["MyType"]: ad.get("AuthenticatedIdentity", "") for ad in found})
         return daemons.keys() >= wanted
 
-    operator.pool.wait(advertised, 60, "the ads of all daemons")  # the master sends its own every 20 s
+    operator.pool.wait(advertised, "the ads of all daemons")  # the master sends its own every 20 s
     assert {daemons[kind].partition("@")[0] for kind in ("Machine", "Scheduler")} <= {"condor", "root"}
 
     def of_sites() -> list[dict[str, object]]:
         return operator.pool.ads('MyType == "DataLocality"', "AuthenticatedIdentity")
 
-    site_ads = operator.pool.wait(of_sites, 60, "the site ads, after the collector's restart")
+    site_ads = operator.pool.wait(of_sites, "the site ads, after the collector's restart")
     assert [ad["AuthenticatedIdentity"] for ad in site_ads] == [f"hydrator@{DOMAIN}"]
 
 
@@ -318,7 +318,7 @@ def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
     for role in ROLES:
         (operator.folder / "config.d" / ours(role)).unlink()
     pool.run("condor_reconfig", "-all")
-    pool.wait(lambda: values(pool) == operator.before, 60, "the daemons to have their values again")
+    pool.wait(lambda: values(pool) == operator.before, "the daemons to have their values again")
     job = pool.submit('executable = /bin/true\n+RequiredDatasets = {"lofar:L1"}\nhold = true\nqueue\n')
     assert "DataLocalityTransformed" not in (pool.job(job) or {})
 

@@ -41,7 +41,7 @@ class Held(ListedCatalogue):
 def known(installed: Installation, did: str, site: str, state: str | None) -> None:
     """Wait until the slots of *site* advertise *state* for *did* (None: nothing)."""
     installed.pool.wait(
-        lambda: installed.states_at(site).get(did) == state, 60, f"{site} to say {state} of {did}"
+        lambda: installed.states_at(site).get(did) == state, f"{site} to say {state} of {did}"
     )
 
 
@@ -49,7 +49,7 @@ def known(installed: Installation, did: str, site: str, state: str | None) -> No
 def test_a_job_that_waits_first_waits_and_then_runs_elsewhere(installed):
     before = time.time()
     job = installed.submit(["gone:nowhere"], mode="wait", more="+DataLocalityMaxWait = 15")
-    assert installed.ran_at(job) != []
+    assert installed.pool.ran_at(job) != []
     (done,) = installed.pool.history(f"ClusterId == {job}", "JobStartDate", "DataLocalityAnyAfter")
     assert done["DataLocalityAnyAfter"] >= before + 15 - 1
     assert done["JobStartDate"] >= done["DataLocalityAnyAfter"]
@@ -60,7 +60,7 @@ def test_jobs_without_a_site_do_not_starve_a_job_that_can_run(installed):
     pool = installed.pool
     nowhere = [installed.submit([f"starve:{number}"], mode="require") for number in range(30)]
     installed.catalogue.add("starve:not", AU="available")
-    assert installed.ran_at(installed.submit(["starve:not"], mode="require"), 60) == ["AU"]
+    assert installed.pool.ran_at(installed.submit(["starve:not"], mode="require")) == ["AU"]
     pool.run("condor_rm", *map(str, nowhere), user="alice")
 
 
@@ -70,17 +70,17 @@ def test_reused_claim_starts_no_job_after_its_dataset_left(installed):
     installed.catalogue.add("leave:soon", NL="available")
     queue = installed.submit(["leave:soon"], mode="require", count=40, seconds=8, more="request_cpus = 2")
     pool = installed.pool
-    pool.wait(lambda: pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), 60, "the first job to run at NL")
+    pool.wait(lambda: pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), "the first job to run at NL")
     installed.catalogue.add("leave:soon", UK="staging")
     known(installed, "leave:soon", "NL", None)
     left_at = time.time()
     idle = f"ClusterId == {queue} && JobStatus == 1"
-    pool.wait(lambda: not pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), 60, "the running job to end")
+    pool.wait(lambda: not pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), "the running job to end")
     waiting = len(pool.jobs(idle))
     assert waiting >= 5
     # a claim would be reused at once: while another job comes and goes, none of these may start
     installed.catalogue.add("leave:other", NL="available")
-    assert installed.ran_at(installed.submit(["leave:other"], mode="require")) == ["NL"]
+    assert installed.pool.ran_at(installed.submit(["leave:other"], mode="require")) == ["NL"]
     assert len(pool.jobs(idle)) == waiting
     started = pool.history(f"ClusterId == {queue}", "JobStartDate")
     assert all(job["JobStartDate"] <= left_at for job in started)

@@ -79,7 +79,7 @@ def test_hook_reads_by_url_and_takes_the_site_of_the_startd_configuration(pool, 
 
     with LoopbackServer(answer) as server:
         pool.reconfig(startd=cron(place, "--url", server.url))
-        ad = pool.wait(lambda: whole_or_none(slot(pool), as_of), 30, "the ad by HTTP")
+        ad = pool.wait(lambda: whole_or_none(slot(pool), as_of), "the ad by HTTP")
     assert ad["DataLocalityGeneration"] == 1
     assert said(place) == ""
 
@@ -117,7 +117,7 @@ def test_hook_reads_the_site_ad_in_the_collector(pool, place):
     token = pool.token("hydrator", ["READ"], uid=64500)
     environ = {"_CONDOR_SEC_TOKEN_DIRECTORY": str(token)}
     pool.reconfig(startd=cron(place, "--site", "UK", "--collector", pool.collector, **environ))
-    ad = pool.wait(lambda: whole_or_none(slot(pool), as_of), 30, f"the site ad in the slot; {said(place)}")
+    ad = pool.wait(lambda: whole_or_none(slot(pool), as_of), f"the site ad in the slot; {said(place)}")
     assert ad["DataLocalityGeneration"] == 2
     text = pool.run("condor_status", "-any", "-constraint", 'MyType == "DataLocality"', "-long").stdout
     assert hook.ad_text(hook.read_classads(text.encode(), "UK", int(time.time()))) == ad_text(2, as_of)
@@ -136,19 +136,17 @@ def test_replaced_hook_leaves_no_attribute_behind(pool, place):
     replace_hook(place, other)
     pool.reconfig(startd=cron(place, "--site", "UK", "--file", str(place / "UK.ad")))
     names = ("Name", "DataLocalityOther", "AvailableDatasets", "DataLocalityGeneration")
-    pool.wait(lambda: slot(pool, *names).get("DataLocalityOther") == 7, 30, "the other hook's attribute")
+    pool.wait(lambda: slot(pool, *names).get("DataLocalityOther") == 7, "the other hook's attribute")
 
     replace_hook(place, ours)
-    left = pool.wait(lambda: "DataLocalityOther" not in (ad := slot(pool, *names)) and ad, 30, "it to go")
+    left = pool.wait(lambda: "DataLocalityOther" not in (ad := slot(pool, *names)) and ad, "it to go")
     assert left["DataLocalityGeneration"] == now
 
     put(place / "UK.ad", re.sub("AvailableDatasets.*\n", "", ad_text(now + 1, now)))
-    pool.wait(lambda: "AvailableDatasets" not in slot(pool, *names), 30, "the list, left out now, to go")
+    pool.wait(lambda: "AvailableDatasets" not in slot(pool, *names), "the list, left out now, to go")
 
     replace_hook(place, other)
-    pool.wait(
-        lambda: slot(pool, *names).get("DataLocalityOther") == 7, 30, "the other hook's attribute again"
-    )
+    pool.wait(lambda: slot(pool, *names).get("DataLocalityOther") == 7, "the other hook's attribute again")
 
 
 def replace_hook(folder: Path, text: str) -> None:
@@ -166,20 +164,20 @@ def generation_of(ad: dict[str, object]) -> object:
 def test_why_a_hook_fails_stands_in_the_slot_beside_what_it_had(pool, place):
     put(place / "UK.ad", ad_text(101, int(time.time())))
     pool.reconfig(startd=cron(place, "--site", "UK", "--file", str(place)))
-    pool.wait(lambda: slot(pool).get("DataLocalityGeneration") == 101, 30, "the first run")
+    pool.wait(lambda: slot(pool).get("DataLocalityGeneration") == 101, "the first run")
     (place / "UK.ad").unlink()
     for copy in ("with its copy", "without"):
         if copy == "without":
             shutil.rmtree(place / "cache")
         begun = runs(place)
-        pool.wait(lambda begun=begun: runs(place) > begun + 2, 30, f"runs {copy}")
-        ad = pool.wait(lambda: told(pool), 30, f"the trouble, {copy}")
+        pool.wait(lambda begun=begun: runs(place) > begun + 2, f"runs {copy}")
+        ad = pool.wait(lambda: told(pool), f"the trouble, {copy}")
         assert str(place) in str(ad["DataLocalityError"])
         assert "No such file" in str(ad["DataLocalityError"])
         assert whole(ad), copy
     put(place / "UK.ad", ad_text(102, int(time.time())))
-    pool.wait(lambda: slot(pool).get("DataLocalityGeneration") == 102, 30, "the next generation")
-    pool.wait(lambda: told(pool) is None, 30, "the trouble to be taken back")
+    pool.wait(lambda: slot(pool).get("DataLocalityGeneration") == 102, "the next generation")
+    pool.wait(lambda: told(pool) is None, "the trouble to be taken back")
 
 
 def told(pool: Pool) -> dict[str, object] | None:
@@ -215,10 +213,10 @@ def test_as_a_periodic_script_in_a_stand_in_for_glideinwms_our_block_and_the_wra
     lines = glidein_at(place).cron("locality_hook.sh", "5")
     pool.reconfig(startd=f"{lines}STARTD_CRON_MAX_JOB_LOAD = 1.0\n")
     wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
-    pool.wait(lambda: here(pool) == (wanted, True), 120, "the first generation")
+    pool.wait(lambda: here(pool) == (wanted, True), "the first generation")
     put(place / "UK.ad", ad_text(now + 1, now, many=5))
     wanted = dict.fromkeys(datasets(now + 1, 5), "AVAILABLE")
-    pool.wait(lambda: here(pool) == (wanted, True), 120, "the second generation")
+    pool.wait(lambda: here(pool) == (wanted, True), "the second generation")
 
 
 def lines_of(file: str) -> str:
@@ -252,5 +250,5 @@ def test_configuration_lines_for_startds_work_in_a_startd(pool, place, file):
     source = "DATALOCALITY_HOOK_ARGS = --site UK\n"
     pool.reconfig(startd=f'{source}{lines}\nSTARTD_CRON_LOCALITY_ENV = "{environment}"\n')
     wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
-    pool.wait(lambda: generation_of(slot(pool)) == now and here(pool)[0] == wanted, 120, "the ad to arrive")
+    pool.wait(lambda: generation_of(slot(pool)) == now and here(pool)[0] == wanted, "the ad to arrive")
     assert set(SLOT_EXPRESSIONS) <= slot(pool, *SLOT_EXPRESSIONS).keys()

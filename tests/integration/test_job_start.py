@@ -58,7 +58,7 @@ class Storage:
         self.installed.submit([did], more="hold = True")
         for site in sites:
             output = partial(self._says, site, did)
-            self.pool.wait(output, 60, f"{site} to say that {did} is there")
+            self.pool.wait(output, f"{site} to say that {did} is there")
 
     def _says(self, site: str, did: str) -> bool:
         return self.installed.states_at(site).get(did) == "AVAILABLE"
@@ -117,7 +117,7 @@ class Storage:
 
     def end(self, cluster: int) -> str:
         """Return the job's output, once it has ended."""
-        self.pool.wait(lambda: self.pool.done(cluster), 120, f"job {cluster} to end")
+        self.pool.ran_at(cluster)
         return (self.home / "out").read_text()
 
     def ended(self, cluster: int, *attributes: str) -> dict[str, object]:
@@ -153,7 +153,7 @@ def test_a_replica_that_the_disk_does_not_have_ends_in_a_second_try_at_another_s
 def test_job_is_held_after_its_tries_and_the_hold_reason_names_the_sites(storage):
     storage.say("nowhere:c", "NL", "UK", "AU")
     cluster = storage.submit(["nowhere:c"], ["true"], tries=3)
-    storage.pool.wait(lambda: status(storage, cluster) == 5, 120, "the job to be held")
+    storage.pool.wait(lambda: status(storage, cluster) == 5, "the job to be held")
     ad = storage.pool.job(cluster, "HoldReason", "HoldReasonSubCode", *MISS_ATTRIBUTES)
     assert ad is not None
     assert ad["HoldReasonSubCode"] == 85
@@ -166,7 +166,7 @@ def test_misses_at_all_sites_that_should_have_the_data_hold_the_job_and_a_releas
     """Only two of five tries are made: no other site has the data, so the job does not wait an hour."""
     storage.say("gone:n", "NL", "UK")
     cluster = storage.submit(["gone:n"], ["cat", "$INPUT_1/table.dat"], data_sites=["NL", "UK"])
-    storage.pool.wait(lambda: status(storage, cluster) == 5, 240, "the job to be held")
+    storage.pool.wait(lambda: status(storage, cluster) == 5, "the job to be held")
     ad = storage.pool.job(cluster, "HoldReason", "HoldReasonSubCode", "NumJobCompletions", *MISS_ATTRIBUTES)
     assert ad is not None
     assert ad["HoldReasonSubCode"] == 85
@@ -185,7 +185,7 @@ def test_a_miss_after_the_last_of_the_users_retries_holds_the_job(storage):
     """Before, such a job left the queue with status 85 and without a message."""
     storage.say("spent:s", "NL", "UK", "AU")
     cluster = storage.submit(["spent:s"], ["true"], more="max_retries = 1")
-    storage.pool.wait(lambda: status(storage, cluster) == 5, 240, "the job to be held")
+    storage.pool.wait(lambda: status(storage, cluster) == 5, "the job to be held")
     ad = storage.pool.job(cluster, "HoldReasonSubCode", "NumJobCompletions")
     assert ad is not None
     assert (ad["HoldReasonSubCode"], ad["NumJobCompletions"]) == (85, 2)

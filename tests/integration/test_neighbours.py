@@ -29,7 +29,7 @@ def daemon(daemon):
         }
     )
     daemon.start()
-    wait_for(lambda: '"lofar:L2"' in daemon.ad("RAL"), 20, "the datasets")
+    wait_for(lambda: '"lofar:L2"' in daemon.ad("RAL"), "the datasets")
     return daemon
 
 
@@ -101,8 +101,8 @@ def test_pandas_job_broker_sends_a_job_only_where_the_daemon_has_its_data(panda,
     }
     assert (answer["status"], answer["candidates"]) == (0, {"QUEUE_CAM": [0, 1]})
     daemon.catalogue({"lofar:L1": {"RAL": "available"}})
-    wait_for(lambda: "lofar:L1" not in daemon.ad("CAM"), 20, "the data to move")
-    wait_for(lambda: '"lofar:L1"' in daemon.ad("RAL"), 20, "the data to arrive")
+    wait_for(lambda: "lofar:L1" not in daemon.ad("CAM"), "the data to move")
+    wait_for(lambda: '"lofar:L1"' in daemon.ad("RAL"), "the data to arrive")
     assert ask_panda(panda, daemon, "L1", broker=True)["candidates"] == {"QUEUE_RAL": [0, 1]}
 
 

@@ -78,8 +78,8 @@ def test_rates_come_from_transfer_records_and_from_the_job_wrapper(place):
         f"transfer_input_files = {url}\nrequest_memory = 10\nrequest_disk = 300MB\n"
         'requirements = DataLocalitySite == "NL"\nqueue 3\n'
     )
-    pool.wait(lambda: pool.done(records, 3), 120, "the jobs to end")
-    wait_for(lambda: place.samples("UK", "NL") >= 3, 60, "the transfer records to arrive")
+    pool.wait(lambda: pool.done(records, 3), "the jobs to end")
+    wait_for(lambda: place.samples("UK", "NL") >= 3, "the transfer records to arrive")
     link = place.links()["UK", "NL"]
     assert link["rate"]["origin"] == "transfer records"
     assert link["rate"]["bytes_per_second"] > 1e6
@@ -95,8 +95,8 @@ def test_rates_come_from_transfer_records_and_from_the_job_wrapper(place):
     (home / "hydrator-paths.json").write_text(json.dumps(paths))
     text = FETCH.format(wrapper=wrapper, paths=home / "hydrator-paths.json", more="+WantIOProxy = true\n")
     fetched = pool.submit(text)
-    pool.wait(lambda: pool.done(fetched, 3), 120, "the jobs that fetch to end")
-    wait_for(lambda: place.samples("UK", "NL") >= 6, 60, "the wrapper's reports to arrive")
+    pool.wait(lambda: pool.done(fetched, 3), "the jobs that fetch to end")
+    wait_for(lambda: place.samples("UK", "NL") >= 6, "the wrapper's reports to arrive")
     assert place.links()["UK", "NL"]["rate"]["origin"] == "job wrapper + transfer records"
 
 
@@ -114,7 +114,7 @@ def test_schedd_without_epoch_history_is_named_and_nothing_else_fails(place):
         is_right = len(reasons) == 1 and "JOB_EPOCH_HISTORY" in reasons[0]
         return is_right and found["job wrapper"] == {}
 
-    wait_for(is_named, 60, "the reason to be shown")
+    wait_for(is_named, "the reason to be shown")
     text = place.installed.run("network").stdout
     assert "JOB_EPOCH_HISTORY" in text
-    wait_for(lambda: place.installed.status()["complete"], 60, "a complete cycle")
+    wait_for(lambda: place.installed.status()["complete"], "a complete cycle")

@@ -83,11 +83,9 @@ def records(installed: Installation, cluster: int) -> set[str]:
 def test_jobs_of_a_full_site_use_the_cores_of_a_site_that_no_catalogue_lists(installed):
     """CLOUD reads 10 GB in 8 s, DE in 80 s."""
     filler = installed.pool.submit(FILLER)
-    installed.pool.wait(
-        lambda: installed.pool.job(filler, "JobStatus") == {"JobStatus": 2}, 60, "UK to be full"
-    )
+    installed.pool.wait(lambda: installed.pool.job(filler, "JobStatus") == {"JobStatus": 2}, "UK to be full")
     jobs = installed.submit(["p:uk"], count=20)
-    assert installed.ran_at(jobs, jobs=20) == ["CLOUD"] * 20
+    assert installed.pool.ran_at(jobs, jobs=20) == ["CLOUD"] * 20
     assert records(installed, jobs) == {"read 8 s from UK"}
     ad = httpx.get(f"{installed.url}/v1/sites/CLOUD/ad", trust_env=False, timeout=LIMIT_SECONDS)
     assert ad.status_code == 200
@@ -99,23 +97,23 @@ def test_jobs_of_a_full_site_use_the_cores_of_a_site_that_no_catalogue_lists(ins
 )
 def test_free_slots_beside_the_data_that_refuse_a_job_do_not_trap_it(installed, did, more):
     job = installed.submit([did], more=more)
-    assert installed.ran_at(job) in (["DE"], ["CLOUD"])
+    assert installed.pool.ran_at(job) in (["DE"], ["CLOUD"])
     (record,) = records(installed, job)
     assert re.fullmatch(r"read [0-9]+ s from PL", record)
 
 
 def test_broken_slot_beside_the_data_does_not_trap_a_job(installed):
-    assert installed.ran_at(installed.submit(["p:nl"])) in (["DE"], ["CLOUD"])
+    assert installed.pool.ran_at(installed.submit(["p:nl"])) in (["DE"], ["CLOUD"])
 
 
 def test_job_that_asks_for_a_gpu_reads_where_one_is(installed):
-    assert installed.ran_at(installed.submit(["p:gpu"], more="request_gpus = 1\n")) == ["DE"]
+    assert installed.pool.ran_at(installed.submit(["p:gpu"], more="request_gpus = 1\n")) == ["DE"]
 
 
 def test_short_reads_of_a_large_set_start_together(installed):
     """Each job reads 4 GB in 4 s, less than a round, in one partitionable slot."""
     jobs = installed.submit(["p:far"], count=64)
-    installed.ran_at(jobs, jobs=64)
+    installed.pool.ran_at(jobs, jobs=64)
     ads = installed.pool.history(f"ClusterId == {jobs}", "LastMatchTime", RECORD)
     matched_at = [ad["LastMatchTime"] for ad in ads]
     assert max(matched_at) - min(matched_at) < 5, "one cycle of the negotiator"

@@ -29,7 +29,7 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     assert before["outcomes"]["sets"] == {}
     assert "No job that names datasets" in installed.run("report").stdout
 
-    pool.wait(lambda: installed.metric("hydrator_slots") > 0, 60, "the first sample of the slots")
+    pool.wait(lambda: installed.metric("hydrator_slots") > 0, "the first sample of the slots")
     local = [
         installed.submit(["site:uk"], mode="require", more=f"+ChirpDataLocalityReads = {READS}"),
         installed.submit(["site:au"], mode="require"),
@@ -38,12 +38,12 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     plain = pool.submit("executable = /bin/true\nrequest_memory = 10\nrequest_disk = 1\nqueue 2\n")
     never = installed.submit(["site:nowhere"], mode="require")
     odd = installed.submit(["site:nowhere"], mode="require", more=f"+JobStartDate = {2**62}")
-    assert [installed.ran_at(job) for job in local] == [["UK"], ["AU"]]
-    installed.ran_at(astray)
-    installed.ran_at(plain, jobs=2)
+    assert [installed.pool.ran_at(job) for job in local] == [["UK"], ["AU"]]
+    installed.pool.ran_at(astray)
+    installed.pool.ran_at(plain, jobs=2)
     pool.run("condor_rm", str(never), str(odd), user="alice")
     for job in (never, odd):
-        pool.wait(lambda job=job: pool.history(f"ClusterId == {job}", "JobStatus"), 60, "removed jobs")
+        pool.wait(lambda job=job: pool.history(f"ClusterId == {job}", "JobStatus"), "removed jobs")
 
     report = json.loads(installed.run("report", "--since", "1h", "--json").stdout)
     assert report["impossible_jobs"] == 1
@@ -75,9 +75,7 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
         ]
         return counts + waits
 
-    pool.wait(lambda: metrics() == [2, 1, 2, 3, 2], 60, "the metrics to count all jobs once")
+    pool.wait(lambda: metrics() == [2, 1, 2, 3, 2], "the metrics to count all jobs once")
     again = installed.metric('hydrator_cycles_total{outcome="complete"}') + 5
-    pool.wait(
-        lambda: installed.metric('hydrator_cycles_total{outcome="complete"}') >= again, 60, "five cycles"
-    )
+    pool.wait(lambda: installed.metric('hydrator_cycles_total{outcome="complete"}') >= again, "five cycles")
     assert metrics() == [2, 1, 2, 3, 2], "each job is counted once"

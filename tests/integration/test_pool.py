@@ -46,7 +46,7 @@ with Pool.start(sys.argv[1], [SiteSpec("UK")]) as pool:
 def test_stops_without_a_trace_while_a_job_runs(htcondor_release: str):
     pool = Pool.start(htcondor_release, [SiteSpec("UK")])
     cluster = pool.submit(SLEEPER.format(seconds=600) + "queue")
-    pool.wait(lambda: pool.jobs(f"ClusterId == {cluster} && JobStatus == 2"), 60, "the job to run")
+    pool.wait(lambda: pool.jobs(f"ClusterId == {cluster} && JobStatus == 2"), "the job to run")
     assert [trace for trace in traces(pool.home) if "condor_procd" in trace]
     pool.stop()
     assert traces(pool.home) == []
@@ -59,4 +59,4 @@ def test_pool_ends_when_its_owner_is_killed(htcondor_release: str):
         home = Path(owner.stdout.readline().strip())
         assert traces(home) != []
         owner.kill()
-        wait_for(lambda: traces(home) == [], 15, "nothing to be left")
+        wait_for(lambda: traces(home) == [], "nothing to be left")

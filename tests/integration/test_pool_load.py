@@ -111,7 +111,7 @@ def test_idle_jobs_are_read_by_key_lane_mode_and_request_and_those_without_a_key
 
 def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool", reader: CondorPool) -> None:
     mark = uuid4().hex[:8]
-    pool.wait(lambda: cores(reader, "AU") == (4, 4), 60, "the cores of AU to be free")
+    pool.wait(lambda: cores(reader, "AU") == (4, 4), "the cores of AU to be free")
     at_au = 'TARGET.GLIDEIN_Site == "AU"'
     began_at = time.time()
     with submitted(
@@ -120,8 +120,8 @@ def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool",
         job(at_au, 1, f'+RequiredDatasets = {{"t:{mark}"}}'),
         job('TARGET.GLIDEIN_Site == "NL"', 1, ""),
     ):
-        pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 3, 60, "three jobs to run")
-        pool.wait(lambda: cores(reader, "AU") == (4, 1), 60, "the slot's ad")
+        pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 3, "three jobs to run")
+        pool.wait(lambda: cores(reader, "AU") == (4, 1), "the slot's ad")
         running = load_of(reader).running
         shown = {(each.site, each.key, len(each.started_at)) for each in running}
         assert shown == {("AU", f"s{mark}", 1), ("AU", None, 1), ("NL", None, 1)}
@@ -141,7 +141,7 @@ def test_cluster_is_read_without_the_other_jobs(pool: "Pool", clusters: ScheddCl
         job(NOWHERE, 2, f'+DataLocalityKey = "t:{mark}"'),
         job(NOWHERE, 1, f"{keyed}\nhold = true"),
     ) as (first, second, held):
-        pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 1, 60, "a job to run")
+        pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 1, "a job to run")
         ((schedd, found),) = clusters.read_cluster(first).items()
         assert isinstance(found, ClusterJobs)
         (running,), (idle,) = found.jobs.running, found.jobs.idle
@@ -191,7 +191,6 @@ def test_slots_that_take_no_jobs_do_not_count(pool: "Pool", reader: CondorPool) 
                     SlotGroup(Site("LOAD"), Resources(3), Resources(3), 2),
                 ]
             ),
-            30,
             "the three slots that count",
         )
     finally:

@@ -81,7 +81,7 @@ class Desk:
             ads = [*self.pool.jobs(mine, *named), *self.pool.history(mine, *named)]
             return {(ad["ClusterId"], ad["ProcId"]): ad for ad in ads}
 
-        self.pool.wait(lambda: len(found()) == count, 60, f"{count} jobs")
+        self.pool.wait(lambda: len(found()) == count, f"{count} jobs")
         return [ad for _, ad in sorted(found().items())]
 
     def datasets(self, count: int) -> list[list[str]]:

@@ -30,8 +30,8 @@ def reload(daemon: Running) -> None:
 
 def await_reload(daemon: Running) -> None:
     """Wait until the daemon has executed itself again and answers."""
-    wait_for(lambda: len(lines(daemon, "running")) > len(lines(daemon, "reloading")) > 0, 30, "the reload")
-    wait_for(daemon.ready, 20, "readiness")
+    wait_for(lambda: len(lines(daemon, "running")) > len(lines(daemon, "reloading")) > 0, "the reload")
+    wait_for(daemon.ready, "readiness")
 
 
 def cycles(daemon: Running) -> float:
@@ -40,7 +40,7 @@ def cycles(daemon: Running) -> float:
 
 def more_cycles(daemon: Running, count: int = 2) -> None:
     before = cycles(daemon)
-    wait_for(lambda: cycles(daemon) >= before + count, 20, f"{count} more cycles")
+    wait_for(lambda: cycles(daemon) >= before + count, f"{count} more cycles")
 
 
 def keyed(daemon: Running, extra: str = "") -> Path:
@@ -60,22 +60,22 @@ def test_reload_waits_for_a_secret_that_is_missing_for_a_moment(daemon):
     keyed_text = (daemon.folder / "config.toml").read_text()
     (daemon.folder / "config.toml").write_text(keyed_text + "\n" + SITES_RETIRED)
     reload(daemon)
-    wait_for(lambda: lines(daemon, "reload waits"), 20, "the daemon to wait for the key")
+    wait_for(lambda: lines(daemon, "reload waits"), "the daemon to wait for the key")
     aside.rename(key)
     await_reload(daemon)
-    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the new parts to publish")
+    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, "the new parts to publish")
     assert daemon.end() == 0
 
 
 def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon):
     key = keyed(daemon)
     daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    wait_for(lambda: "lofar:L1" in daemon.ad(), "the first dataset")
     aside = key.rename(daemon.folder / "aside")
     config = daemon.folder / "config.toml"
     config.write_text(config.read_text() + "\n" + SITES_RETIRED)
     reload(daemon)
-    (refused,) = wait_for(lambda: lines(daemon, "reload refused"), 30, "the refusal")
+    (refused,) = wait_for(lambda: lines(daemon, "reload refused"), "the refusal")
     assert "htcondor.token_directory" in str(refused["problems"])
     assert total(daemon.get("/metrics").text, OK) == 0
     status = daemon.command("status").stdout
@@ -94,7 +94,7 @@ def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon):
 
 def test_reload_to_a_port_in_use_is_rejected_and_the_old_port_answers(daemon):
     daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    wait_for(lambda: "lofar:L1" in daemon.ad(), "the first dataset")
     old = daemon.port
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -103,7 +103,7 @@ def test_reload_to_a_port_in_use_is_rejected_and_the_old_port_answers(daemon):
         daemon.configure(SITES_RETIRED)
         daemon.port = old
         reload(daemon)
-        (refused,) = wait_for(lambda: lines(daemon, "reload refused"), 30, "the refusal")
+        (refused,) = wait_for(lambda: lines(daemon, "reload refused"), "the refusal")
     assert "cannot listen" in str(refused["problems"])
     more_cycles(daemon)
     assert daemon.get("/v1/sites/RAL/ad").status_code == 200
@@ -111,7 +111,7 @@ def test_reload_to_a_port_in_use_is_rejected_and_the_old_port_answers(daemon):
     daemon.configure(SITES_RETIRED)
     reload(daemon)
     await_reload(daemon)
-    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the new parts to publish")
+    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, "the new parts to publish")
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://127.0.0.1:{old}/healthz", trust_env=False)
     assert daemon.end() == 0
@@ -144,16 +144,16 @@ def failure(daemon: Running) -> str | None:
 @pytest.mark.parametrize("hup", [False, True])
 def test_a_rucio_password_that_was_changed_is_taken_up_with_and_without_a_reload(daemon, rucio, hup):
     daemon.start()
-    wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), 20, "the dataset")
+    wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), "the dataset")
     rucio.password = "second-word"
-    wait_for(lambda: "401" in (failure(daemon) or ""), 20, "the old password to be refused")
+    wait_for(lambda: "401" in (failure(daemon) or ""), "the old password to be refused")
     (daemon.folder / "password").write_text("second-word")
     if hup:
         reload(daemon)
         await_reload(daemon)
     rucio.holdings = {**rucio.holdings, "lofar:L2": {"UK-DISK": "available"}}
-    wait_for(lambda: failure(daemon) is None, 20, "the new password to be used")
-    wait_for(lambda: "'lofar:L2'" in daemon.ad("UK"), 20, "the next dataset")
+    wait_for(lambda: failure(daemon) is None, "the new password to be used")
+    wait_for(lambda: "'lofar:L2'" in daemon.ad("UK"), "the next dataset")
     assert daemon.end() == 0
     assert "second-word" not in daemon.log.read_text()
 
@@ -162,8 +162,8 @@ def test_missing_password_file_at_the_start_fails_its_catalogue_alone(daemon, ru
     password = daemon.folder / "password"
     aside = password.rename(password.with_suffix(".new"))
     daemon.start()
-    wait_for(lambda: "'lofar:L1'" in daemon.ad("CAM"), 20, "the other catalogue's dataset")
-    wait_for(lambda: "password_file" in (failure(daemon) or ""), 20, "the missing file to be reported")
+    wait_for(lambda: "'lofar:L1'" in daemon.ad("CAM"), "the other catalogue's dataset")
+    wait_for(lambda: "password_file" in (failure(daemon) or ""), "the missing file to be reported")
     aside.rename(password)
-    wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), 20, "the catalogue to be read")
+    wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), "the catalogue to be read")
     assert daemon.end() == 0

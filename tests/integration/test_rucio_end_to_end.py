@@ -36,7 +36,6 @@ def told(installed: Installation, did: str, **states: str | None) -> None:
     for site, state in states.items():
         installed.pool.wait(
             lambda site=site, state=state: installed.states_at(site).get(did) == state,
-            60,
             f"{site} to say {state} of {did}",
         )
 
@@ -61,7 +60,7 @@ def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed,
 
     rucio.arrive(did, "NL")
     told(installed, did, NL="AVAILABLE")
-    assert installed.ran_at(job) == ["NL"]
+    assert installed.pool.ran_at(job) == ["NL"]
 
 
 def test_recall_from_tape_is_in_the_slots_until_the_data_is_on_disk(installed, rucio):
@@ -73,7 +72,7 @@ def test_recall_from_tape_is_in_the_slots_until_the_data_is_on_disk(installed, r
     told(installed, did, NL="STAGING")
     rucio.convey("NL", files=4)
     told(installed, did, UK=None, NL="AVAILABLE")
-    assert installed.ran_at(job) == ["NL"]
+    assert installed.pool.ran_at(job) == ["NL"]
 
 
 def test_stuck_rule_has_its_reason_and_expiring_data_attracts_no_job(installed, rucio):

@@ -75,12 +75,12 @@ def test_secrets_are_read_from_credentials_and_printed_nowhere(running):
         rows = running.get("/v1/datasets", headers=headers).json()["datasets"]
         return [row["did"] for row in rows if row["sites"]]
 
-    wait_for(listed, 30, "the daemon to serve the public dataset")
+    wait_for(listed, "the daemon to serve the public dataset")
     assert listed() == [SHOWN]
     running.renew()
     (running.credentials / "certificate").write_text("torn")
     running.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "reload" in running.log.read_text(), 20, "the reload")
+    wait_for(lambda: "reload" in running.log.read_text(), "the reload")
     for words in (["status"], ["sites"], ["datasets"], ["plan"], ["check"], ["token", "list"]):
         done = running.command(*words)
         assert running.shown(done.stdout + done.stderr) == []

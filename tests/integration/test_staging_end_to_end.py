@@ -87,9 +87,7 @@ class StagedInstallation(Installation):
     def convey(self, did: str) -> str:
         """Wait for a rule for *did* on a disk, let Rucio transfer the files; return the site."""
         disks = set(self.catalogue.disks.values())
-        found = wait_for(
-            lambda: {rule["rse"] for rule in self.rules_on(did)} & disks, 30, f"a rule for {did}"
-        )
+        found = wait_for(lambda: {rule["rse"] for rule in self.rules_on(did)} & disks, f"a rule for {did}")
         [rse] = found
         self.server.seed(("convey", {"rse": rse}), ("abacus", {}))
         return next(site for site, disk in self.catalogue.disks.items() if disk == rse)
@@ -119,7 +117,7 @@ class StagedInstallation(Installation):
         old = 'mode = "request"' if mode == "propose" else 'mode = "propose"'
         self.config.write_text(text.replace(old, f'mode = "{mode}"'), "utf-8")
         self.reload()
-        wait_for(lambda: (view := self.overview()) and view.mode == mode, 60, f"the mode {mode}")
+        wait_for(lambda: (view := self.overview()) and view.mode == mode, f"the mode {mode}")
 
     def type(self, text: str, environment: Mapping[str, str]) -> str:
         """Type *text* of a page into a shell; return what it printed."""
@@ -138,7 +136,7 @@ class StagedInstallation(Installation):
     def reload(self) -> None:
         before = self.log.count("running")
         self._daemon.send_signal(signal.SIGHUP)
-        wait_for(lambda: self.log.count("running") > before, 60, "the reload")
+        wait_for(lambda: self.log.count("running") > before, "the reload")
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +162,6 @@ def test_propose_sends_nothing_and_a_reload_to_request_brings_the_data_to_the_jo
     job = proposing.submit([did], mode="wait")
     planned = wait_for(
         lambda: [row for row in (proposing.overview() or StagingOverview).planned if row.first.did == did],
-        60,
         "a proposal",
     )
     assert [row.mode for row in planned] == ["propose"]
@@ -179,7 +176,7 @@ def test_propose_sends_nothing_and_a_reload_to_request_brings_the_data_to_the_jo
 
     proposing.set_mode("request")
     site = proposing.convey(did)
-    assert proposing.ran_at(job) == [site]
+    assert proposing.pool.ran_at(job) == [site]
     assert [(rule["rse"], rule["state"]) for rule in proposing.rules_on(did)] == [(proposing.rse(site), "OK")]
 
 
@@ -199,7 +196,7 @@ def test_two_datasets_of_one_job_come_to_one_site(installed):
     dids = [installed.add("left"), installed.add("right")]
     job = installed.submit(dids, mode="wait")
     sites = {installed.convey(did) for did in dids}
-    assert installed.ran_at(job) == sorted(sites)
+    assert installed.pool.ran_at(job) == sorted(sites)
 
 
 def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(installed):
@@ -215,11 +212,11 @@ def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(
         "bob",
     )
     installed.pool.wait(
-        lambda: installed.pool.job(busy, "JobStatus") == {"JobStatus": 2}, 60, "the site to be full"
+        lambda: installed.pool.job(busy, "JobStatus") == {"JobStatus": 2}, "the site to be full"
     )
     job = installed.submit([pinned], mode="wait")
     installed.reload()  # the search for data to pin runs every quarter of an hour, and at the start
-    [pin] = wait_for(lambda: installed.ours(pinned), 60, "the pin")
+    [pin] = wait_for(lambda: installed.ours(pinned), "the pin")
     assert pin["comment"].startswith(f"classad-hydrator {StagingKind.PIN} for jobs at UK")
     assert (pin["rse"], pin["sources"]) == (disk, disk)
 
@@ -231,7 +228,7 @@ def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(
     assert installed.pool.job(job, "JobStatus") == {"JobStatus": 1}
 
     installed.pool.run("condor_rm", str(busy))
-    assert installed.ran_at(job) == ["UK"]
+    assert installed.pool.ran_at(job) == ["UK"]
     installed.run_clean_up(pinned, "UK", days=2)
     assert installed.rules_on(pinned) == []
     assert installed.files_at(pinned, "UK") == 0
@@ -242,7 +239,7 @@ def test_jobs_of_two_users_on_one_dataset_have_one_rule(installed):
     jobs = [installed.submit([did], mode="wait", count=15, user=user) for user in ("alice", "bob")]
     site = installed.convey(did)
     for job in jobs:
-        assert set(installed.ran_at(job, jobs=15, seconds=180)) == {site}
+        assert set(installed.pool.ran_at(job, jobs=15)) == {site}
     assert len(installed.ours(did)) == 1
 
 
@@ -252,7 +249,7 @@ def test_data_on_tape_is_recalled_at_the_site_of_the_tape(installed):
     installed.server.seed(("close", {"did": did}), ("abacus", {}))
     job = installed.submit([did], mode="wait")
     assert installed.convey(did) == "NL"
-    assert installed.ran_at(job) == ["NL"]
+    assert installed.pool.ran_at(job) == ["NL"]
 
 
 def test_the_rule_of_another_account_is_joined(installed):
@@ -260,8 +257,8 @@ def test_the_rule_of_another_account_is_joined(installed):
     theirs = {"did": did, "rse": installed.rse("AU"), "account": installed.other}
     installed.server.seed(("replicate", theirs), ("abacus", {}))
     job = installed.submit([did], mode="wait")
-    wait_for(lambda: installed.reasons_of(did), 60, "a reason")
+    wait_for(lambda: installed.reasons_of(did), "a reason")
     assert installed.ours(did) == []
     assert installed.convey(did) == "AU"
-    assert installed.ran_at(job) == ["AU"]
+    assert installed.pool.ran_at(job) == ["AU"]
     assert installed.ours(did) == []

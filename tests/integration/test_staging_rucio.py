@@ -536,7 +536,7 @@ class TestLostAnswers(StagingTests):
             words = [sys.executable, "-c", ASK_AND_HANG, *given]
             daemon = subprocess.Popen(words, cwd=Path(__file__).parents[2])
             try:
-                wait_for(lambda: "/rules/" in proxy.asked, 60, "the call of the daemon")
+                wait_for(lambda: "/rules/" in proxy.asked, "the call of the daemon")
                 proxy.over.wait(KILL_MOMENTS[moment] or 0)
             finally:
                 daemon.send_signal(signal.SIGKILL)
@@ -545,7 +545,7 @@ class TestLostAnswers(StagingTests):
             if is_held:
                 assert self.search(stager, did) == ()
             proxy.fault = None  # a call that was held takes effect now, after the end of its daemon
-            wait_for(lambda: self.rules_on(did), 60, "the rule of the daemon")
+            wait_for(lambda: self.rules_on(did), "the rule of the daemon")
         [found] = self.search(stager, did)
         assert stager.request(make_order(did)) == found.id
         assert len(self.rules_on(did)) == 1

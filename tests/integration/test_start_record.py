@@ -50,7 +50,7 @@ def submit(located: Located, site: str, run: str = "/bin/sleep 1") -> int:
 
 def run_at(located: Located, site: str) -> dict[str, object]:
     cluster = submit(located, site)
-    assert located.ran_at(cluster) == [site]
+    assert located.pool.ran_at(cluster) == [site]
     return located.pool.job(cluster)
 
 
@@ -77,7 +77,7 @@ def test_next_start_of_a_job_replaces_the_record(located):
     advertise(located, '"UK"')
     cluster = submit(located, "AU", "/bin/sleep 300")
     located.pool.wait(
-        lambda: located.pool.job(cluster, "JobStatus")["JobStatus"] == 2, 60, "the job to start at AU"
+        lambda: located.pool.job(cluster, "JobStatus")["JobStatus"] == 2, "the job to start at AU"
     )
     assert located.pool.job(cluster, RECORD)[RECORD].startswith("read 240 s")
     assert "in about 4 min" in notes_of(located, cluster)
@@ -85,7 +85,7 @@ def test_next_start_of_a_job_replaces_the_record(located):
     located.pool.run("condor_qedit", str(cluster), "Requirements", 'TARGET.GLIDEIN_Site == "UK"')
     located.pool.run("condor_release", str(cluster))
     located.pool.wait(
-        lambda: located.pool.job(cluster, RECORD).get(RECORD) == "local", 90, "the record of the start at UK"
+        lambda: located.pool.job(cluster, RECORD).get(RECORD) == "local", "the record of the start at UK"
     )
     located.pool.run("condor_rm", str(cluster))
 

@@ -179,7 +179,7 @@ def test_doubled_dollar_signs_reach_a_real_job_unchanged(htcondor_release: str):
             f"environment = {quote_words([f'ODD={variable}'])}\noutput = {folder}/shown\n"
             "should_transfer_files = YES\nrequest_memory = 10\nrequest_disk = 1\nqueue\n"
         )
-        pool.wait(lambda: pool.done(cluster), 120, f"job {cluster} to end")
+        pool.wait(lambda: pool.done(cluster), f"job {cluster} to end")
         assert (folder / "shown").read_text().splitlines() == [*words, variable]
 
 

@@ -84,14 +84,14 @@ class Run:
         self.ads |= {ad["ClusterId"]: ad for ad in self.pool.jobs(self._ours)}
         return self.ads
 
-    def ended(self, seconds: float = 150) -> int:
+    def ended(self) -> int:
         """Wait for the leader; return its exit status."""
 
         def over() -> bool:
             self.look()
             return self.leader.poll() is not None
 
-        self.pool.wait(over, seconds, f"Toil to end; see {self.folder}/stderr")
+        self.pool.wait(over, f"Toil to end; see {self.folder}/stderr")
         left = {ad["ClusterId"]: ad for ad in self.pool.history(self._ours)}  # also between two looks
         self.ads = left | self.ads
         return self.leader.returncode
@@ -105,7 +105,7 @@ class Run:
         found = {}
         for cluster, ad in self.ads.items():
             self.pool.wait(
-                lambda c=cluster: self.pool.history(f"ClusterId == {c}"), 90, f"job {cluster} to leave"
+                lambda c=cluster: self.pool.history(f"ClusterId == {c}"), f"job {cluster} to leave"
             )
             host = self.pool.history(f"ClusterId == {cluster}", "LastRemoteHost")[0]["LastRemoteHost"]
             found[",".join(ad.get("RequiredDatasets") or ["none"])] = host.split("@")[1]
@@ -123,7 +123,7 @@ def hold(installed: Installation, datasets: Mapping[str, Mapping[str, str]]) -> 
             for did, state in installed.states_at(site.name).items()
         )
 
-    installed.pool.wait(is_gone, 60, "the data of the tests before to leave the ads")
+    installed.pool.wait(is_gone, "the data of the tests before to leave the ads")
 
 
 OPERATION = """\
@@ -200,7 +200,7 @@ def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(
     ):
         folder = operation(toil, working, name, read)
         run = Run(installed.pool, folder, rapthor_runs(installed, toil, folder, front))
-        status = run.ended(200)
+        status = run.ended()
         log = (working / "logs" / name / "pipeline.log").read_text()
         assert status == 0, log[-4000:]
         ad, where = next(iter(run.ads.values())), list(run.sites().values())

@@ -62,12 +62,12 @@ def test_jobs_of_hydrator_submit_run_where_their_set_is_and_share_an_autocluster
     located.advertise({"AU": whole})
     strict = prepared('+DataLocality = "require"')
     late = located.submit(LISTED, *strict, "max_materialize = 2", queue="queue 3")
-    assert located.ran_at(late, 3) == ["AU"] * 3
+    assert located.pool.ran_at(late, 3) == ["AU"] * 3
     located.advertise({})
     clusters = [located.submit(LISTED, *strict), located.submit(LISTED, *strict)]
     assert len({job["AutoClusterId"] for job in clustered(located, 2)}) == 1
     located.pool.run("condor_qedit", f"{clusters[0]}.0", "DataLocalityHere", "true")
-    located.ran_at(clusters[0])
+    located.pool.ran_at(clusters[0])
     assert located.pool.job(clusters[1], "JobStatus")["JobStatus"] == 1
 
 
@@ -91,16 +91,16 @@ def test_key_of_another_list_starts_no_job(located, lines):
     located.advertise({"UK": f"DataLocalitySets = {record(keys)}\n"})
     wrong = located.submit(None, *lines, '+DataLocality = "require"')
     right = located.submit(LISTED, *prepared('+DataLocality = "require"'))
-    assert located.ran_at(right) == ["UK"]
-    located.pool.wait(lambda: located.pool.job(wrong, "LastRejMatchTime"), 60, "the wrong one to be rejected")
+    assert located.pool.ran_at(right) == ["UK"]
+    located.pool.wait(lambda: located.pool.job(wrong, "LastRejMatchTime"), "the wrong one to be rejected")
     assert located.pool.job(wrong, "JobStatus")["JobStatus"] == 1
 
 
 def test_prepared_jobs_run_anywhere_without_the_transform_and_with_rank_only(located):
     with configured(located, rank_only=True):
-        located.ran_at(located.submit(LISTED, *prepared('+DataLocality = "require"')))
+        located.pool.ran_at(located.submit(LISTED, *prepared('+DataLocality = "require"')))
     with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \nSUBMIT_REQUIREMENT_NAMES = \n"}):
-        located.ran_at(located.submit(LISTED, *prepared('+DataLocality = "require"')))
+        located.pool.ran_at(located.submit(LISTED, *prepared('+DataLocality = "require"')))
 
 
 def test_times_that_the_user_sets_are_kept(located):
@@ -264,12 +264,12 @@ def test_a_bad_list_among_late_ones_is_held_not_lost(located):
         '{"$(did)"}', "max_materialize = 1", queue="queue did in (ska:a bad ska:a)", run="/bin/true"
     )
     held = located.pool.wait(
-        lambda: located.pool.jobs(f"ClusterId == {cluster} && JobStatus == 5"), 60, "the bad one"
+        lambda: located.pool.jobs(f"ClusterId == {cluster} && JobStatus == 5"), "the bad one"
     )
     assert [(job["ProcId"], job["HoldReasonSubCode"]) for job in held] == [(1, HOLD_SUBCODE)]
     assert "must be scope:name" in held[0]["HoldReason"]
     located.pool.run("condor_rm", f"{cluster}.1")
-    assert located.ran_at(cluster, 2) == ["UK", "UK"]
+    assert located.pool.ran_at(cluster, 2) == ["UK", "UK"]
 
 
 # --- autoclusters
@@ -285,7 +285,7 @@ def clustered(located: Located, count: int) -> list[dict]:
         jobs = located.pool.jobs("true", *wanted)
         return jobs if len(jobs) == count and all("AutoClusterId" in job for job in jobs) else []
 
-    return located.pool.wait(found, 60, "all jobs to be in autoclusters")
+    return located.pool.wait(found, "all jobs to be in autoclusters")
 
 
 def test_jobs_share_an_autocluster_when_they_want_the_same(located):
@@ -329,7 +329,7 @@ def test_a_name_in_another_letter_case_than_the_sites_matches_nothing(located):
         for name in ("lofar:l1_sb001", "LOFAR:L1_SB001", "ska:test1", "ska:Test2")
     ]
     right = [located.submit(datasets, strict) for datasets in ('{"Lofar:L1_SB001"}', '{"ska:Test1"}')]
-    assert [located.ran_at(cluster, seconds=120) for cluster in right] == [["UK"], ["UK"]]
+    assert [located.pool.ran_at(cluster) for cluster in right] == [["UK"], ["UK"]]
 
     def rejected() -> dict[int, int]:
         assert not any(located.pool.done(cluster) for cluster in wrong), "a wrong spelling matched"
@@ -337,20 +337,20 @@ def test_a_name_in_another_letter_case_than_the_sites_matches_nothing(located):
         found = {job["ClusterId"]: job["JobStatus"] for job in jobs}
         return found if found.keys() >= set(wrong) else {}
 
-    assert located.pool.wait(rejected, 120, "the negotiator to reject them") == dict.fromkeys(wrong, 1)
+    assert located.pool.wait(rejected, "the negotiator to reject them") == dict.fromkeys(wrong, 1)
 
 
 def test_required_datasets_do_not_match_facts_that_are_too_old(located):
     located.holds(age=30000, UK={A: "AVAILABLE"})
     old = located.submit('{"ska:a"}', '+DataLocality = "require"')
     fresh = located.submit(None)
-    located.ran_at(fresh)
+    located.pool.ran_at(fresh)
     located.pool.wait(
-        lambda: located.pool.job(old, "LastRejMatchTime"), 30, "the negotiator to have looked at it"
+        lambda: located.pool.job(old, "LastRejMatchTime"), "the negotiator to have looked at it"
     )
     assert located.pool.job(old, "JobStatus")["JobStatus"] == 1
     located.holds(UK={A: "AVAILABLE"})
-    assert located.ran_at(old) == ["UK"]
+    assert located.pool.ran_at(old) == ["UK"]
 
 
 # --- the negotiator's term
@@ -375,9 +375,9 @@ def test_site_with_the_largest_share_wins_for_any_size_of_the_slot(located, shar
     )
     cluster = located.submit(BOTH, HELD, '+DataLocality = "wait"', "+DataLocalityMaxWait = 0")
     deadline = located.ad(cluster)["DataLocalityAnyAfter"]
-    located.pool.wait(lambda: time.time() > deadline, 15, "the job to have settled")
+    located.pool.wait(lambda: time.time() > deadline, "the job to have settled")
     located.pool.run("condor_release", str(cluster))
-    assert located.ran_at(cluster) == [best]
+    assert located.pool.ran_at(cluster) == [best]
 
 
 @pytest.mark.older
@@ -386,7 +386,7 @@ def test_rank_of_jobs_counts_where_the_negotiator_has_no_term(located):
     with configured(located, job_rank=True, more={"negotiator": "NEGOTIATOR_PRE_JOB_RANK = 0\n"}):
         located.advertise({"AU": f"DataLocalitySets = {record({names_key([A]): 0.5})}\n"})
         free = ('+DataLocality = "wait"', "+DataLocalityMaxWait = 0")
-        assert located.ran_at(located.submit('{"ska:a"}', *free)) == ["AU"]
+        assert located.pool.ran_at(located.submit('{"ska:a"}', *free)) == ["AU"]
 
 
 def test_burst_runs_beside_its_data_with_a_depth_first_negotiator(located):
@@ -401,9 +401,9 @@ def test_burst_runs_beside_its_data_with_a_depth_first_negotiator(located):
             run="/bin/sleep 4",
         )
         deadline = located.ad(cluster)["DataLocalityAnyAfter"]
-        located.pool.wait(lambda: time.time() > deadline, 15, "the jobs to have settled")
+        located.pool.wait(lambda: time.time() > deadline, "the jobs to have settled")
         located.pool.run("condor_release", str(cluster))
-        assert located.ran_at(cluster, 6) == ["UK"] * 6
+        assert located.pool.ran_at(cluster, 6) == ["UK"] * 6
 
 
 # --- who starts pilots
@@ -425,7 +425,7 @@ def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may
         return {job["ClusterId"] for job in located.pool.jobs(queries[group], "ClusterId")}
 
     assert asked("locality_local") == {require, waits, waited}
-    located.pool.wait(lambda: asked("locality_overflow") == {waited}, 120, "the one that waits no more")
+    located.pool.wait(lambda: asked("locality_overflow") == {waited}, "the one that waits no more")
     located.configure()
 
 
@@ -444,8 +444,8 @@ def test_rank_only_changes_no_requirements(located):
             assert same(ranking.lookup("DataLocalityRank"), JOB_RANK)
             assert not {"DataLocalityHere", "DataLocality", "DataLocalityAnyAfter"} & set(ranking)
         located.holds(UK={A: "AVAILABLE"})
-        assert located.ran_at(located.submit('{"ska:a"}')) == ["UK"]
-        assert located.ran_at(located.submit('{"ska:b"}')) == ["NL"]
+        assert located.pool.ran_at(located.submit('{"ska:a"}')) == ["UK"]
+        assert located.pool.ran_at(located.submit('{"ska:b"}')) == ["NL"]
 
 
 def test_rank_only_warns_where_enforcement_would_reject(located):

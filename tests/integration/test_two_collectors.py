@@ -86,25 +86,25 @@ def filled(two: Two) -> bool:
 
 
 def test_a_collector_that_restarts_empty_is_filled_at_the_next_poll(two):
-    two.pool.wait(lambda: filled(two), 60, "both collectors to have the ad")
+    two.pool.wait(lambda: filled(two), "both collectors to have the ad")
     before = two.pool.pids("collector")
     two.signal_second(signal.SIGKILL)
-    two.pool.wait(lambda: len(now := two.pool.pids("collector")) == 2 and now != before, 60, "a restart")
-    two.pool.wait(lambda: filled(two), 30, "the second collector to have the ad again")
+    two.pool.wait(lambda: len(now := two.pool.pids("collector")) == 2 and now != before, "a restart")
+    two.pool.wait(lambda: filled(two), "the second collector to have the ad again")
 
 
 def test_a_deaf_collector_is_named_and_the_other_one_follows_the_catalogue(two):
-    two.pool.wait(lambda: filled(two), 60, "both collectors to have the ad")
+    two.pool.wait(lambda: filled(two), "both collectors to have the ad")
     before = two.generations(two.first)["UK"]
     first, second = f"collector {two.first}", f"collector {two.second}"
     with two.second_is_deaf():
         two.catalogue.hold({"lofar:L1": {"UK": "staging"}})
-        two.pool.wait(lambda: two.generations(two.first)["UK"] > before, 60, "the first collector to follow")
-        two.pool.wait(lambda: bool(two.troubles()[second]), 60, "status to name the second collector")
+        two.pool.wait(lambda: two.generations(two.first)["UK"] > before, "the first collector to follow")
+        two.pool.wait(lambda: bool(two.troubles()[second]), "status to name the second collector")
         # the first collector itself hangs now and then, when it advertises itself to the deaf one
-        two.pool.wait(lambda: two.troubles()[first] is None, 60, "status to find the first collector well")
+        two.pool.wait(lambda: two.troubles()[first] is None, "status to find the first collector well")
         assert two.installed.metric(f'hydrator_publish_errors_total{{publisher="{second}"}}') > 0
         assert second in two.failing()
         page = httpx.get(two.installed.url, trust_env=False, timeout=60).text
         assert f"publisher {second}" in page
-    two.pool.wait(lambda: filled(two), 60, "the second collector to have the new ad")
+    two.pool.wait(lambda: filled(two), "the second collector to have the new ad")

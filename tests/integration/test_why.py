@@ -129,11 +129,9 @@ def negotiated(pool: Pool, cluster: int, expected: int) -> set[str]:
         left = pool.jobs(ours, "JobStatus", "LastRejMatchTime")
         return all(job["JobStatus"] == 1 and (job.get("LastRejMatchTime") or 0) > moment for job in left)
 
-    pool.wait(
-        lambda: refused_since(released) and len(pool.history(ours, "ProcId")) >= expected, 60, "a verdict"
-    )
+    pool.wait(lambda: refused_since(released) and len(pool.history(ours, "ProcId")) >= expected, "a verdict")
     rested = int(time.time())
-    pool.wait(lambda: refused_since(rested), 60, "a second verdict")
+    pool.wait(lambda: refused_since(rested), "a second verdict")
     ran = pool.history(ours, "ProcId", "LastRemoteHost")
     assert all(job["LastRemoteHost"].split("@")[1] == SITES[job["ProcId"]] for job in ran)
     return {SITES[job["ProcId"]] for job in ran}
@@ -145,18 +143,16 @@ def verdicts(installed: Installation) -> Verdicts:
     clusters = {name: submit(installed, case) for name, case in CASES.items()}
     wanted = {did.lower() for case in CASES.values() for did in case.datasets}
     pool.wait(
-        lambda: installed.status()["cycle"]["demand"]["datasets"] >= len(wanted),
-        60,
-        "every dataset to be wanted",
+        lambda: installed.status()["cycle"]["demand"]["datasets"] >= len(wanted), "every dataset to be wanted"
     )
-    pool.wait(lambda: installed.states_at("BB").get("why:bb") == "AVAILABLE", 60, "BB to advertise its data")
-    pool.wait(lambda: installed.states_at("AU").get("why:nl") == "PARTIAL", 60, "AU to advertise its data")
-    pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", 60, "UK to advertise its data")
-    pool.wait(lambda: installed.states_at("NL").get("why:nl") == "AVAILABLE", 60, "NL to advertise its data")
+    pool.wait(lambda: installed.states_at("BB").get("why:bb") == "AVAILABLE", "BB to advertise its data")
+    pool.wait(lambda: installed.states_at("AU").get("why:nl") == "PARTIAL", "AU to advertise its data")
+    pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", "UK to advertise its data")
+    pool.wait(lambda: installed.states_at("NL").get("why:nl") == "AVAILABLE", "NL to advertise its data")
     ends = [
         job["DataLocalityAnyAfter"] for job in pool.jobs("DataLocalityMaxWait == 0", "DataLocalityAnyAfter")
     ]
-    pool.wait(lambda: time.time() > max(ends), 30, "the short wait to end")
+    pool.wait(lambda: time.time() > max(ends), "the short wait to end")
     answers = {
         name: dict(zip(SITES, ask(installed, str(cluster)), strict=True))
         for name, cluster in clusters.items()
@@ -194,8 +190,8 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     pool = installed.pool
     job = installed.submit(["why:uk"], mode="require", more="concurrency_limits = license")
     selection = f'ClusterId == {job} && regexp("concurrency limit", LastRejMatchReason)'
-    pool.wait(lambda: pool.jobs(selection), 120, "the negotiator to refuse it")
-    pool.wait(lambda: ask(installed, str(job))[0]["matching_sites"], 120, "UK to say that its data is there")
+    pool.wait(lambda: pool.jobs(selection), "the negotiator to refuse it")
+    pool.wait(lambda: ask(installed, str(job))[0]["matching_sites"], "UK to say that its data is there")
     (answer,) = ask(installed, str(job), status=3)
     assert answer["verdict"].startswith(
         "it waits for a concurrency limit (license): the negotiator reported this "

@@ -63,7 +63,7 @@ def test_the_nodes_of_a_splice_and_of_a_sub_dag_run_with_their_own_datasets(desk
     done = desk.hydrator("wrap", *words, "--", "condor_submit_dag", "-f", "x.dag")
     assert done.returncode == 0, done.stderr
     nodes = f'JobUniverse == 5 && regexp("^{desk.folder}", Iwd)'
-    desk.pool.wait(lambda: len(desk.pool.history(nodes, "DAGNodeName")) == 3, 120, "all nodes to end")
+    desk.pool.wait(lambda: len(desk.pool.history(nodes, "DAGNodeName")) == 3, "all nodes to end")
     ran = desk.pool.history(nodes, "DAGNodeName", "RequiredDatasets")
     assert {job["DAGNodeName"]: job["RequiredDatasets"] for job in ran} == {
         "A": ["lofar:A"],
@@ -147,7 +147,6 @@ def ran_with(desk: Desk, nodes: int, attribute: str = "RequiredDatasets") -> dic
     mine = f'DAGNodeName isnt undefined && Iwd == "{desk.folder}"'
     desk.pool.wait(
         lambda: len(desk.pool.history(mine, "DAGNodeName")) == nodes,
-        180,
         f"{nodes} nodes to end; see dagman.out in {desk.folder}",
     )
     ran = desk.pool.history(mine, "DAGNodeName", attribute)

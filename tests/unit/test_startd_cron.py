@@ -439,7 +439,7 @@ def test_a_stand_in_condor_status_that_hangs_is_killed(run, tmp_path):
         run("--site", "UK", "--collector", "cm", "--timeout", "0.5", PATH=str(tools)), 1, "took over 0.5 s"
     )
     pid = int((tmp_path / "pid").read_text())
-    wait_for(lambda: not alive(pid), 10, "the end of the tool")
+    wait_for(lambda: not alive(pid), "the end of the tool")
 
 
 def alive(pid: int) -> bool:
@@ -754,7 +754,7 @@ def test_run_that_gets_sigterm_finishes_its_output(run, tmp_path):
         env=run.environ,
     )
     assert child.stdout
-    wait_for(lambda: hook.unread_byte_count(child.stdout.fileno()) > 50_000, 10, "output in the pipe")
+    wait_for(lambda: hook.unread_byte_count(child.stdout.fileno()) > 50_000, "output in the pipe")
     child.terminate()
     got = child.stdout.read()
     child.stdout.close()

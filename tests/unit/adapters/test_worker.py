@@ -127,7 +127,7 @@ def test_what_a_worker_started_ends_with_it(bench: Bench):
     other = ask(one, "start a process")
     with pytest.raises(WorkerFailed):
         ask(one, "die")
-    wait_for(lambda: not is_alive(other), 20, "the end of the process that the worker started")
+    wait_for(lambda: not is_alive(other), "the end of the process that the worker started")
 
 
 @pytest.mark.outside
@@ -145,7 +145,7 @@ def test_worker_that_ended_between_two_calls_costs_no_call(bench: Bench):
     one = bench.worker()
     ask(one, "fine")
     os.kill(bench.started[0], signal.SIGKILL)
-    wait_for(lambda: not is_alive(bench.started[0]), 20, "the end of the worker")
+    wait_for(lambda: not is_alive(bench.started[0]), "the end of the worker")
     assert ask(one, "fine") == "fine"
 
 
@@ -201,7 +201,7 @@ def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench):
     ask(one, "fine")
     with ThreadPoolExecutor(1) as threads:
         hanging = threads.submit(ask, one, "hang", 100)
-        wait_for(hanging.running, 20, "the call to hang")
+        wait_for(hanging.running, "the call to hang")
         began = time.monotonic()
         one.close()
         with pytest.raises(WorkerFailed):
@@ -240,7 +240,7 @@ def test_worker_and_what_it_started_end_with_a_daemon_that_is_killed(bench: Benc
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert all(map(is_alive, pids))
         parent.kill()
-    wait_for(lambda: not any(map(is_alive, pids)), 20, "the end of the worker")
+    wait_for(lambda: not any(map(is_alive, pids)), "the end of the worker")
 
 
 def test_stderr_summary_is_the_last_error_line_if_any():

@@ -65,7 +65,7 @@ def test_schedule_shut_down_with_a_due_job_ends_without_an_error():
         assert due.wait(60)
         ending = threading.Thread(target=schedule.shutdown, args=[False])
         ending.start()
-        wait_for(lambda: not schedule.running, 10, "the shutdown to begin")
+        wait_for(lambda: not schedule.running, "the shutdown to begin")
         shut.set()
         ending.join(60)
     finally:
@@ -93,7 +93,7 @@ def test_queued_background_work_does_not_begin_when_the_daemon_ends():
     scheduler.start()
     assert under_way.wait(60)
     (job,) = scheduler.get_jobs()
-    wait_for(lambda: scheduler._executors["merge"]._instances[job.id] > 1, 10, "a turn in the queue")
+    wait_for(lambda: scheduler._executors["merge"]._instances[job.id] > 1, "a turn in the queue")
     scheduler.shutdown(wait=False)
     turns.drain(0)
     go_on.set()

@@ -359,7 +359,7 @@ def test_a_bug_is_500_without_its_traceback(daemon, caplog):
             answer = daemon.ask(path)
             assert (answer.status_code, answer.json()["error"]) == (500, "internal error")
             assert "secret" not in answer.text
-        wait_for(lambda: "a secret of the inside" in caplog.text, 10, "the log, written after the answer")
+        wait_for(lambda: "a secret of the inside" in caplog.text, "the log, written after the answer")
     assert daemon.count("/v1/sites", "500") == before + 1
     daemon.broken = False
     assert daemon.ask("/healthz").status_code == 200
@@ -409,7 +409,7 @@ def test_a_client_that_never_finishes_does_not_hold_up_the_end():
         raw.sendall(b"GET / HTTP/1.1\r\n")
         assert daemon.ask("/healthz").status_code == 200
         daemon.server.stop()
-    wait_for(lambda: set(threading.enumerate()) <= before, 10, "the server's threads to end")
+    wait_for(lambda: set(threading.enumerate()) <= before, "the server's threads to end")
 
 
 def test_an_address_in_use_is_one_clear_sentence(daemon):

@@ -212,9 +212,9 @@ def test_a_client_that_has_connected_before_the_end_still_gets_its_answer(board)
     server.start()
     port = int(server.url.rpartition(":")[2])
     with connected(server) as client:
-        wait_for(lambda: limiter._sockets, 10, "the connection to be accepted")
+        wait_for(lambda: limiter._sockets, "the connection to be accepted")
         ended = THREADS.start("stop", server.stop)
-        wait_for(lambda: refuses(port), 10, "the end of listening")
+        wait_for(lambda: refuses(port), "the end of listening")
         client.sendall(REQUEST)
         with client.makefile("rb") as answer:  # to its end: the server closes the connection
             assert answer.read().startswith(b"HTTP/1.1 200 ")

@@ -193,7 +193,7 @@ def test_a_client_that_sends_a_body_without_end_is_cut():
                 return True
             return False
 
-        wait_for(sent, 10, "the end of the client's time")
+        wait_for(sent, "the end of the client's time")
 
 
 def test_a_client_that_does_not_take_its_answer_is_cut():
@@ -204,7 +204,7 @@ def test_a_client_that_does_not_take_its_answer_is_cut():
     cuts = []
     with HttpServer(large, limiter=quick(cuts)) as server, dial(server) as deaf:
         deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        wait_for(lambda: cuts == ["slow"], 10, "the end of the client's time")
+        wait_for(lambda: cuts == ["slow"], "the end of the client's time")
 
 
 def test_connections_above_the_limit_are_closed_until_others_end():
@@ -222,7 +222,7 @@ def test_connections_above_the_limit_are_closed_until_others_end():
             assert ended(late)
         assert cuts == ["full"]
         held.pop().close()
-        wait_for(lambda: _answered(server), 10, "the place that was left")
+        wait_for(lambda: _answered(server), "the place that was left")
         for each in held:
             each.close()
 
@@ -270,11 +270,11 @@ def test_clients_that_say_no_tls_hello_count_and_leave_room_for_other_addresses(
     doorway = ConnectionLimiter(max_connections=8, max_per_address=4, request_seconds=60, on_cut=cuts.append)
     with serving(doorway=doorway, certificate=certificate) as server:
         held = [dial(server, "127.0.0.2") for _ in range(20)]
-        wait_for(lambda: len(cuts) == 16, 10, "the connections beyond the most of one address to be cut")
+        wait_for(lambda: len(cuts) == 16, "the connections beyond the most of one address to be cut")
         assert _answered(server)
         for each in held:
             each.close()
-        wait_for(lambda: _answered(server, "127.0.0.2"), 10, "the places of those that left")
+        wait_for(lambda: _answered(server, "127.0.0.2"), "the places of those that left")
 
 
 def test_the_addresses_of_one_ipv6_network_share_their_connections():

@@ -265,7 +265,7 @@ def test_command_gets_signals_and_the_job_ends_by_the_same_signal(node, number):
     with subprocess.Popen(
         [node.wrapper(), "sh", "-c", f": > {ready}; exec sleep 600"], cwd=node.scratch, env=node.environment
     ) as running:
-        wait_for(ready.exists, 30, "the command to run")
+        wait_for(ready.exists, "the command to run")
         running.send_signal(number)
         assert running.wait(120) == -number
 
@@ -507,10 +507,10 @@ def test_signal_ends_the_stage_in_command_too(node):
     with subprocess.Popen(
         [node.wrapper(), "true"], cwd=node.scratch, env=node.environment, stderr=subprocess.DEVNULL
     ) as running:
-        pid = int(wait_for(lambda: left.exists() and left.read_text().strip(), 30, "the fetching to run"))
+        pid = int(wait_for(lambda: left.exists() and left.read_text().strip(), "the fetching to run"))
         running.terminate()
         assert running.wait(120) == -signal.SIGTERM
-    wait_for(lambda: not Path(f"/proc/{pid}").exists() or zombie(pid), 30, "the fetching to end")
+    wait_for(lambda: not Path(f"/proc/{pid}").exists() or zombie(pid), "the fetching to end")
 
 
 def zombie(pid: int) -> bool:

@@ -263,7 +263,7 @@ def test_slow_schedd_delays_no_other_and_its_answer_comes_with_a_later_round():
     assert pool.asked.count("well1") == 1, "a schedd is asked one question at a time"
     released[0].set()
     answer = wait_for(
-        lambda: one if isinstance(one := asking.ask(slow, waits=False)["well1"], str) else "", 30, "an answer"
+        lambda: one if isinstance(one := asking.ask(slow, waits=False)["well1"], str) else "", "an answer"
     )
     assert answer == "answer 1"
     released[1].set()

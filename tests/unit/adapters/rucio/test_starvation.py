@@ -217,7 +217,7 @@ def test_absent_names_are_looked_up_after_all_else_and_within_a_budget(asking, s
     alone = about(ABSENT, server.asked)
     assert len(alone) <= 500
     assert server.asked.index(alone[0]) > max(n for n, path in enumerate(server.asked) if "/datasets" in path)
-    wait_for(lambda: not unseen(catalogue, [*DIDS, *ABSENT]), 60, "all were looked up")
+    wait_for(lambda: not unseen(catalogue, [*DIDS, *ABSENT]), "all were looked up")
     server.asked.clear()
     assert unseen(catalogue, [*DIDS, *ABSENT]) == set()
     assert about(ABSENT, server.asked) == [], "what is known to be absent is asked for in bulk"

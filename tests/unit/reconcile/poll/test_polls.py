@@ -94,7 +94,7 @@ class World:
         before = self.answers
         self.sick.hangs = set()
         self.sick.goes_on.set()
-        wait_for(lambda: self.answers > before, 10, "the late answer")
+        wait_for(lambda: self.answers > before, "the late answer")
 
 
 @pytest.fixture
