@@ -101,23 +101,17 @@ class ListedHoldings(ListedCatalogue):
 
     on_its_way = "STAGING"
 
-    def __init__(self, folder: Path, sites: Sequence[str]) -> None:
-        self._held: dict[str, dict[str, str]] = {}
-        super().__init__(folder, sites)
-
     def put(self, did: str, states: Mapping[str, State]) -> None:
-        self._held[did] = dict(states)
-        self.hold(self._held)
+        self.add(did, **states)
 
     def send(self, did: str, site: str) -> None:
-        self._say(did, site, "staging")
+        self.add(did, **self._datasets[did]["sites"] | {site: "staging"})
 
     def arrive(self, did: str, site: str) -> None:
-        self._say(did, site, "available")
+        self.add(did, **self._datasets[did]["sites"] | {site: "available"})
 
     def leave(self, did: str, site: str) -> None:
-        del self._held[did][site]
-        self.hold(self._held)
+        self.add(did, **{at: state for at, state in self._datasets[did]["sites"].items() if at != site})
 
     def available(self) -> dict[str, frozenset[str]]:
         """Return the content of the file."""
@@ -126,10 +120,6 @@ class ListedHoldings(ListedCatalogue):
             did: frozenset(site for site, state in entry["sites"].items() if state == "available")
             for did, entry in listed.items()
         }
-
-    def _say(self, did: str, site: str, state: str) -> None:
-        self._held[did][site] = state
-        self.hold(self._held)
 
 
 class RucioHoldings:
@@ -486,12 +476,12 @@ class Demo:
 
         self.output.step(f"a copy of {TWO} is on its way to UK")
         self.timeline.change(lambda: self.holdings.send(TWO, "UK"))
-        self.until_slots("UK", TWO, self.holdings.on_its_way)
+        self.installed.until_states(TWO, UK=self.holdings.on_its_way)
         self.output.step(f"the slots of UK advertise {self.holdings.on_its_way}; {self.mood(waiting)}")
         self.output.step(f"{TWO} arrives at UK, and {FOUR} leaves NL")
         self.timeline.change(lambda: self.holdings.arrive(TWO, "UK"), lambda: self.holdings.leave(FOUR, "NL"))
-        self.until_slots("UK", TWO, "AVAILABLE")
-        self.until_slots("NL", FOUR, None)
+        self.installed.until_states(TWO, UK="AVAILABLE")
+        self.installed.until_states(FOUR, NL=None)
         self.slots("The slots after")
         jobs = [
             self.submit("after it arrived", TWO),
@@ -552,13 +542,6 @@ class Demo:
         except AssertionError as late:
             left = sorted({int(job["ClusterId"]) for job in self.pool.jobs(clusters, "ClusterId")})
             raise Stuck(str(late), left) from late
-
-    def until_slots(self, site: str, did: str, state: str | None) -> None:
-        """Wait until the slots of *site* have *state* for *did* (None: nothing)."""
-        change = f"say {state} of" if state else "be silent about"
-        self.pool.wait(
-            lambda: self.installed.states_at(site).get(did) == state, f"{site}'s slots to {change} {did}"
-        )
 
     def show(self, title: str, jobs: Sequence[Submitted]) -> bool:
         """Check *jobs* and print the table; return True if all are right."""

@@ -40,16 +40,25 @@ class ListedCatalogue:
     def __init__(self, folder: Path, sites: Sequence[str] = ("UK", "AU", "NL")) -> None:
         self._file = folder / "catalogue.json"
         self._sites = tuple(sites)
-        self.hold({})
+        self._datasets: dict[str, dict[str, Any]] = {}
+        self._write()
 
     def section(self) -> str:
         return f'[[catalogue]]\ntype = "file"\nname = "embedded"\npath = "{self._file}"\n'
 
     def hold(self, datasets: Mapping[str, Mapping[str, str]]) -> None:
         """Set the whole content: by dataset and site its state (``available``, ``staging``, …)."""
-        listed = {did: {"sites": dict(sites)} for did, sites in datasets.items()}
+        self._datasets = {did: {"sites": dict(sites)} for did, sites in datasets.items()}
+        self._write()
+
+    def add(self, did: str, size_bytes: int | None = None, /, **sites: str) -> None:
+        """Set the state of *did* at each site, and its size; other datasets stay."""
+        self._datasets[did] = {"sites": sites, **({"bytes": size_bytes} if size_bytes else {})}
+        self._write()
+
+    def _write(self) -> None:
         fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps({"sites": self._sites, "datasets": listed}), "utf-8")
+        fresh.write_text(json.dumps({"sites": self._sites, "datasets": self._datasets}), "utf-8")
         fresh.rename(self._file)
 
 
@@ -62,11 +71,9 @@ class Installation:
         road: the hook's source of its ad: the ad ``file``, a ``url`` or the ``collector``.
         period_seconds: interval of the hook's runs. With 2 s the hooks of seven pools need half of two cores.
         poll_seconds: interval of the polls of catalogues and schedds.
-        policy: options of ``hydrator pool-config``.
         extra: configuration by kind, after the generated one, as for the pool itself.
         settings: more TOML for the daemon's configuration.
         demand: more settings of its ``[demand]``.
-        identity: the daemon's identity in the pool.
     """
 
     def __init__(
@@ -77,11 +84,9 @@ class Installation:
         road: Road = "file",
         period_seconds: int = 4,
         poll_seconds: float = 1,
-        policy: Sequence[str] = (),
         extra: Mapping[str, str] | None = None,
         settings: str = "",
         demand: str = "",
-        identity: str | None = "hydrator",
     ) -> None:
         self.pool = pool
         self.catalogue = catalogue
@@ -92,11 +97,10 @@ class Installation:
         self._road = road
         self._period = period_seconds
         self._poll = poll_seconds
-        self._policy = tuple(policy)
         self._extra = dict(extra or {})
         self._settings = settings
         self._demand = demand
-        self._client_config = pool.client(identity)
+        self._client_config = pool.client_config
         self._port = free_port()
         self._daemon: subprocess.Popen[bytes] | None = None
 
@@ -187,8 +191,8 @@ port = {self._port}
         self.pool.reconfig(**text)
         self.pool.wait(self.is_hydrated, "every slot to carry our attributes")
 
-    def pool_config(self, role: str, *options: str) -> str:
-        return self.run("pool-config", "--role", role, *self._policy, *options).stdout
+    def pool_config(self, role: str) -> str:
+        return self.run("pool-config", "--role", role).stdout
 
     def cron_config(self) -> str:
         """Return the STARTD_CRON job of the page install-on-a-glidein.md; startds share a file."""
@@ -218,6 +222,20 @@ port = {self._port}
         """Return DatasetStates of the site's partitionable slot, as the collector has it."""
         slots = self.pool.slots("DatasetStates", constraint=f'PartitionableSlot && GLIDEIN_Site == "{site}"')
         return dict(slots[0].get("DatasetStates") or {}) if slots else {}
+
+    def until_states(self, did: str, **states: str | None) -> None:
+        """Wait until the slots of each site advertise this state of *did* (None: nothing)."""
+        for site, state in states.items():
+            self.pool.wait(
+                lambda site=site, state=state: self.states_at(site).get(did) == state,  # type: ignore[misc]
+                f"{site} to say {state} of {did}",
+            )
+
+    def fraction_at(self, site: str, did: str) -> float | None:
+        """Return the part of *did* that the slots of *site* advertise as being there."""
+        at_site = f'PartitionableSlot && GLIDEIN_Site == "{site}"'
+        (slot,) = self.pool.slots("DatasetFractions", constraint=at_site)
+        return (slot.get("DatasetFractions") or {}).get(did)
 
     def submit(
         self,

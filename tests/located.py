@@ -14,6 +14,7 @@ from classad2 import ClassAd
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
+from hydrator.domain.model import Did
 from hydrator.submit.pool_config import negotiator_config, schedd_config, startd_config
 from testbed.pool import Pool
 
@@ -23,12 +24,19 @@ CRON = """#!/bin/sh
 cat "$1"
 sleep 0.5
 """
+LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(244)]
+LISTED = "{" + ",".join(f'"{did}"' for did in LONG) + "}"
 QUICK = "PERIODIC_EXPR_INTERVAL = 3\nMAX_PERIODIC_EXPR_INTERVAL = 3\n"
 
 
 def record(entries: Mapping[str, object]) -> str:
     """Return the nested ad of *entries* (name -> literal)."""
     return "[" + ";".join(f"'{key}'={value}" for key, value in entries.items()) + "]"
+
+
+def same(found: classad2.ExprTree, wanted: str) -> bool:
+    """Compare as HTCondor's tools print it: there, a backslash in a text has no meaning."""
+    return str(found) == str(classad2.parseOne(f"X = {wanted}\n").lookup("X"))
 
 
 class Located:

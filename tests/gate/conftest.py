@@ -5,7 +5,6 @@ No test changes the configuration of the pool or of its daemon, each uses datase
 depends on another. All jobs are submitted before the first test waits for one: see `begin_early`.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -57,18 +56,10 @@ class Holdings(ListedCatalogue):
 
     def __init__(self, folder: Path, rucio: RucioHoldings) -> None:
         self.rucio = rucio
-        self._held: dict[str, dict[str, Any]] = {}
         super().__init__(folder, (*SITES, "FAR"))
 
     def section(self) -> str:
         return super().section() + self.rucio.section() + RUCIO_SITES
-
-    def add(self, did: str, size_bytes: int | None = None, **sites: str) -> None:
-        """Set the state of *did* at each site, and its size."""
-        self._held[did] = {"sites": sites, **({"bytes": size_bytes} if size_bytes else {})}
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps({"sites": self._sites, "datasets": self._held}), "utf-8")
-        fresh.rename(self._file)
 
 
 class Gate(Installation):
@@ -95,14 +86,6 @@ STARTD_CRON_BULK_KILL = True
 STARTD_CRON_MAX_JOB_LOAD = 1.0
 """
 
-    def until_states(self, did: str, **states: str | None) -> None:
-        """Wait until the slots of each site advertise this state of *did* (None: nothing)."""
-        for site, state in states.items():
-            self.pool.wait(
-                lambda site=site, state=state: self.states_at(site).get(did) == state,
-                f"{site} to say {state} of {did}",
-            )
-
     def until_rejected(self, cluster: int) -> None:
         """Wait until the negotiator has rejected the first job of *cluster* at the slots as they are now."""
         rejected = f"ClusterId == {cluster} && LastRejMatchTime > {int(time.time())}"
@@ -116,7 +99,7 @@ STARTD_CRON_MAX_JOB_LOAD = 1.0
         """Take jobs that have been judged from the queue."""
         self.pool.run("condor_rm", *map(str, clusters))
 
-    def submit_waiting(self, datasets: Sequence[str], go: Path, count: int = 1, more: str = "") -> int:
+    def submit_waiting(self, datasets: Sequence[str], go: Path, count: int) -> int:
         """Submit jobs that end once the file *go* exists."""
         script = go.with_suffix(".sh")
         script.write_text(f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.5; done\n")
@@ -124,7 +107,7 @@ STARTD_CRON_MAX_JOB_LOAD = 1.0
         wanted = ", ".join(f'"{did}"' for did in datasets)
         return self.pool.submit(
             f"executable = {script}\ntransfer_executable = false\nrequest_cpus = 1\nrequest_memory = 10\n"
-            f"request_disk = 1\n+RequiredDatasets = {{{wanted}}}\n{more}\nqueue {count}\n"
+            f"request_disk = 1\n+RequiredDatasets = {{{wanted}}}\nqueue {count}\n"
         )
 
 

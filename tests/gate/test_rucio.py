@@ -12,13 +12,6 @@ pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 MOVING, CONVEYED, REQUESTED = "gate:moving", "gate:conveyed", "gate:requested"
 
 
-def fraction_at(installed, site, did):
-    """Return the part of *did* that the slots of *site* advertise as being there, or None."""
-    at_site = f'PartitionableSlot && GLIDEIN_Site == "{site}"'
-    (slot,) = installed.pool.slots("DatasetFractions", constraint=at_site)
-    return (slot.get("DatasetFractions") or {}).get(did)
-
-
 @begin_early
 def moving(installed):
     installed.catalogue.rucio.put(MOVING, {"UK": "available", "AU": "staging", "NL": "nearline"})
@@ -29,7 +22,7 @@ def test_jobs_follow_a_dataset_that_moves(installed, begun):
     rucio = installed.catalogue.rucio
     assert installed.pool.ran_at(begun(moving)) == ["UK"]
     installed.until_states(MOVING, UK="AVAILABLE", AU="STAGING", NL="NEARLINE")
-    assert fraction_at(installed, "AU", MOVING) == 0.5
+    assert installed.fraction_at("AU", MOVING) == 0.5
 
     rucio.arrive(MOVING, "AU")
     rucio.leave(MOVING, "UK")
@@ -49,9 +42,9 @@ def test_a_new_rule_becomes_a_replica_and_the_waiting_job_starts_there(installed
     installed.until_states(CONVEYED, UK=None, AU=None, NL=None)
     rucio.promise(CONVEYED, "UK")  # at AU, Rucio would first transfer the files of MOVING
     installed.until_states(CONVEYED, UK="STAGING")
-    assert fraction_at(installed, "UK", CONVEYED) is None
+    assert installed.fraction_at("UK", CONVEYED) is None
     rucio.convey("UK", files=2)
-    installed.pool.wait(lambda: fraction_at(installed, "UK", CONVEYED) == 0.5, "half of it at UK")
+    installed.pool.wait(lambda: installed.fraction_at("UK", CONVEYED) == 0.5, "half of it at UK")
     installed.until_rejected(job)
     assert installed.is_idle(job)
     rucio.convey("UK", files=2)

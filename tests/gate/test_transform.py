@@ -11,14 +11,12 @@ from classad2 import ExprTree
 from hydrator.domain.ads.dataset_sets import hash_key, names_key
 from hydrator.domain.ads.expressions import HERE, JOB_RANK, REQUIREMENT
 from hydrator.domain.model import Did
-from tests.located import description
+from tests.located import LISTED, LONG, description, same
 
 pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.older, pytest.mark.timeout(900)]
 
 A, B = Did("ska:a"), Did("ska:b")
 BOTH = '{"ska:b", "ska:a"}'
-LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(244)]
-LISTED = "{" + ",".join(f'"{did}"' for did in LONG) + "}"
 REFUSED = {
     "ska": "must be a list of strings",
     "5": "must be a list of strings",
@@ -58,11 +56,6 @@ def long_ad(installed, cluster):
 def is_undefined(ad, name):
     """Return whether the job has no value: a deleted attribute of a cluster is undefined."""
     return str(ad.lookup(name)) in {"None", "undefined"} if name in ad else True
-
-
-def same(found, wanted):
-    """Compare as HTCondor's tools print it: there, a backslash in a text has no meaning."""
-    return str(found) == str(classad2.parseOne(f"X = {wanted}\n").lookup("X"))
 
 
 @pytest.mark.parametrize("mode", ["auto", "require", "wait"])

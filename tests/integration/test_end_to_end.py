@@ -21,28 +21,9 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
     """Start one installation for all tests in this file; each uses datasets of its own."""
     with (
         Pool.start(htcondor_release) as pool,
-        Installation(pool, Held(pool.home), extra=DEPTH_FIRST) as installation,
+        Installation(pool, ListedCatalogue(pool.home), extra=DEPTH_FIRST) as installation,
     ):
         yield installation
-
-
-class Held(ListedCatalogue):
-    """The datasets of a site, which tests change without disturbing the datasets of other tests."""
-
-    def __init__(self, folder) -> None:
-        self._held: dict[str, dict[str, str]] = {}
-        super().__init__(folder)
-
-    def add(self, did: str, **sites: str) -> None:
-        self._held[did] = sites
-        self.hold(self._held)
-
-
-def known(installed: Installation, did: str, site: str, state: str | None) -> None:
-    """Wait until the slots of *site* advertise *state* for *did* (None: nothing)."""
-    installed.pool.wait(
-        lambda: installed.states_at(site).get(did) == state, f"{site} to say {state} of {did}"
-    )
 
 
 @pytest.mark.older
@@ -72,7 +53,7 @@ def test_reused_claim_starts_no_job_after_its_dataset_left(installed):
     pool = installed.pool
     pool.wait(lambda: pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), "the first job to run at NL")
     installed.catalogue.add("leave:soon", UK="staging")
-    known(installed, "leave:soon", "NL", None)
+    installed.until_states("leave:soon", NL=None)
     left_at = time.time()
     idle = f"ClusterId == {queue} && JobStatus == 1"
     pool.wait(lambda: not pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), "the running job to end")

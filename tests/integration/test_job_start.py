@@ -5,14 +5,13 @@ Each site's storage is a folder of its own; catalogue and slots may list more th
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from hydrator.config import StorageArea
-from hydrator.domain.model import DatasetFile, Did
+from hydrator.domain.model import Did
 from hydrator.reconcile.misses import parse_misses
 from hydrator.submit.dataset_paths import local_paths, paths_file_text
 from hydrator.submit.retry import retry_elsewhere
@@ -37,7 +36,6 @@ class Storage:
         self.installed = installed
         self.pool = installed.pool
         self.folder = self.pool.shared / "storage"
-        self.listed: dict[str, dict[str, str]] = {}
         self._numbers = itertools.count(1)
         self.wrapper = self.pool.shared / "job_start"
         self.wrapper.write_text(installed.run("submit", "wrapper").stdout)
@@ -53,15 +51,9 @@ class Storage:
 
         A held job names it: else the first slot that advertises it would get the job, whatever its rank.
         """
-        self.listed[did] = dict.fromkeys(sites, "available")
-        self.installed.catalogue.hold(self.listed)
+        self.installed.catalogue.add(did, **dict.fromkeys(sites, "available"))
         self.installed.submit([did], more="hold = True")
-        for site in sites:
-            output = partial(self._says, site, did)
-            self.pool.wait(output, f"{site} to say that {did} is there")
-
-    def _says(self, site: str, did: str) -> bool:
-        return self.installed.states_at(site).get(did) == "AVAILABLE"
+        self.installed.until_states(did, **dict.fromkeys(sites, "AVAILABLE"))
 
     def put(self, did: str, *sites: str) -> None:
         """Put *did* on the disks of *sites*: a folder with a file that names its path."""
@@ -77,20 +69,15 @@ class Storage:
         *,
         tries: int = 5,
         more: str = "",
-        contents: Mapping[Did, Sequence[DatasetFile]] | None = None,
         data_sites: Sequence[str] = (),
     ) -> int:
-        """Submit the wrapper with *command*, from a folder of the job's own.
-
-        Sites have datasets as folders, or with *contents*, their files by hash.
-        """
+        """Submit the wrapper with *command*, from a folder of the job's own."""
         home = self.home = self.pool.user_home("alice") / f"job{next(self._numbers)}"
         home.mkdir()
-        rule = "hash" if contents else "name"
-        areas = [StorageArea(site=site, prefix=str(self.folder / site), rule=rule) for site in SITES]
+        areas = [StorageArea(site=site, prefix=str(self.folder / site), rule="name") for site in SITES]
         pairs = [(f"/elsewhere/{did.partition(':')[2]}", Did(did)) for did in dids]
-        paths = local_paths(areas, map(Did, dids), contents)
-        table = paths_file_text(pairs, paths, None, areas=areas, contents=contents, unpack=["*.ms.tar"])
+        paths = local_paths(areas, map(Did, dids), None)
+        table = paths_file_text(pairs, paths, None, areas=areas, unpack=["*.ms.tar"])
         (home / "hydrator-paths.json").write_text(table)
         home.chmod(0o777)
         listed = ", ".join(f'"{did}"' for did in dids)

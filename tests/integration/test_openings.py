@@ -4,7 +4,6 @@ UK is full. PL's free slots refuse long jobs and have 1,000 MiB. On 25.14 NL's o
 in no catalogue, and DE has a GPU. Both have no data. FAR stores data and has no slots.
 """
 
-import json
 import re
 from collections.abc import Iterator
 
@@ -17,7 +16,6 @@ from testbed.pool import Pool, SiteSpec
 
 pytestmark = [pytest.mark.pool, pytest.mark.older, pytest.mark.timeout(1200)]
 
-GIGABYTE = 10**9
 DATA = {
     "p:uk": ("UK", 10),
     "p:pl": ("PL", 10),
@@ -46,19 +44,6 @@ queue
 BROKEN = "SLOT_CONFIG_FAILURE_MODE = CONTINUE\nKIND_OF_SLOT = 100%\nSLOT_TYPE_1 = $(KIND_OF_SLOT)\n"
 
 
-class Holdings(ListedCatalogue):
-    """A catalogue that has the datasets of DATA, and does not list CLOUD."""
-
-    def __init__(self, pool: Pool) -> None:
-        super().__init__(pool.home)
-        datasets = {
-            did: {"bytes": size * GIGABYTE, "sites": {site: "available"}}
-            for did, (site, size) in DATA.items()
-        }
-        listed = {"sites": ["UK", "PL", "NL", "DE", "FAR"], "datasets": datasets}
-        self._file.write_text(json.dumps(listed), "utf-8")
-
-
 @pytest.fixture(scope="module")
 def installed(htcondor_release: str) -> Iterator[Installation]:
     is_new = htcondor_release != "23.9"
@@ -69,11 +54,12 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
         SiteSpec("DE", 4, gpus=1),
         SiteSpec("CLOUD", 64, 16000),
     ]
-    with (
-        Pool.start(htcondor_release, sites, {"startd": BROKEN} if is_new else {}) as pool,
-        Installation(pool, Holdings(pool), road="url", poll_seconds=5, settings=LINKS) as installation,
-    ):
-        yield installation
+    with Pool.start(htcondor_release, sites, {"startd": BROKEN} if is_new else {}) as pool:
+        catalogue = ListedCatalogue(pool.home, ("UK", "PL", "NL", "DE", "FAR"))
+        for did, (site, gigabytes) in DATA.items():
+            catalogue.add(did, gigabytes * 10**9, **{site: "available"})
+        with Installation(pool, catalogue, road="url", poll_seconds=5, settings=LINKS) as installation:
+            yield installation
 
 
 def records(installed: Installation, cluster: int) -> set[str]:

@@ -38,9 +38,9 @@ def cycles(daemon: Running) -> float:
     return total(daemon.get("/metrics").text, "hydrator_cycles_total")
 
 
-def more_cycles(daemon: Running, count: int = 2) -> None:
+def two_more_cycles(daemon: Running) -> None:
     before = cycles(daemon)
-    wait_for(lambda: cycles(daemon) >= before + count, f"{count} more cycles")
+    wait_for(lambda: cycles(daemon) >= before + 2, "two more cycles")
 
 
 def keyed(daemon: Running, extra: str = "") -> Path:
@@ -82,7 +82,7 @@ def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon):
     assert "reload" in status
     assert "htcondor.token_directory" in status
     assert daemon.process.poll() is None
-    more_cycles(daemon)
+    two_more_cycles(daemon)
     assert daemon.get("/v1/sites/RAL/ad").status_code == 200
     aside.rename(key)
     reload(daemon)
@@ -105,7 +105,7 @@ def test_reload_to_a_port_in_use_is_rejected_and_the_old_port_answers(daemon):
         reload(daemon)
         (refused,) = wait_for(lambda: lines(daemon, "reload refused"), "the refusal")
     assert "cannot listen" in str(refused["problems"])
-    more_cycles(daemon)
+    two_more_cycles(daemon)
     assert daemon.get("/v1/sites/RAL/ad").status_code == 200
     daemon.port = free_port()
     daemon.configure(SITES_RETIRED)

@@ -31,35 +31,19 @@ def rucio(installed) -> RucioHoldings:
     return installed.catalogue
 
 
-def told(installed: Installation, did: str, **states: str | None) -> None:
-    """Wait until each site's slots advertise this of *did*, and nothing else (None: nothing at all)."""
-    for site, state in states.items():
-        installed.pool.wait(
-            lambda site=site, state=state: installed.states_at(site).get(did) == state,
-            f"{site} to say {state} of {did}",
-        )
-
-
-def fraction_at(installed: Installation, site: str, did: str) -> float | None:
-    slots = installed.pool.slots(
-        "DatasetFractions", constraint=f'PartitionableSlot && GLIDEIN_Site == "{site}"'
-    )
-    return (slots[0].get("DatasetFractions") or {}).get(did)
-
-
 def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed, rucio):
     did = f"{rucio.scope}:awaited"
     rucio.put(did, {"UK": "partial", "AU": "staging", "NL": "stuck"})
     job = installed.submit([did], mode="wait")
-    told(installed, did, UK="PARTIAL", AU="STAGING", NL="STUCK")
-    assert fraction_at(installed, "UK", did) == 0.5
+    installed.until_states(did, UK="PARTIAL", AU="STAGING", NL="STUCK")
+    assert installed.fraction_at("UK", did) == 0.5
     rucio.fail(did, "AU")
-    told(installed, did, AU="STUCK")
+    installed.until_states(did, AU="STUCK")
     assert installed.pool.job(job, "JobStatus") == {"JobStatus": 1}
     assert rucio.available()[did] == frozenset()
 
     rucio.arrive(did, "NL")
-    told(installed, did, NL="AVAILABLE")
+    installed.until_states(did, NL="AVAILABLE")
     assert installed.pool.ran_at(job) == ["NL"]
 
 
@@ -67,11 +51,11 @@ def test_recall_from_tape_is_in_the_slots_until_the_data_is_on_disk(installed, r
     did = f"{rucio.scope}:archived"
     rucio.archive(did, "NL")
     job = installed.submit([did], mode="wait")
-    told(installed, did, UK=None, NL="NEARLINE")
+    installed.until_states(did, UK=None, NL="NEARLINE")
     rucio.promise(did, "NL")
-    told(installed, did, NL="STAGING")
+    installed.until_states(did, NL="STAGING")
     rucio.convey("NL", files=4)
-    told(installed, did, UK=None, NL="AVAILABLE")
+    installed.until_states(did, UK=None, NL="AVAILABLE")
     assert installed.pool.ran_at(job) == ["NL"]
 
 
@@ -80,17 +64,17 @@ def test_stuck_rule_has_its_reason_and_expiring_data_attracts_no_job(installed, 
     rucio.put(did, {"UK": "available", "AU": "staging"})
     rucio.fail(did, "AU", error="no route to storage")
     installed.submit([did], mode="wait")
-    told(installed, did, UK="AVAILABLE", AU="STUCK")
+    installed.until_states(did, UK="AVAILABLE", AU="STUCK")
     (at_au,) = [row for row in whys(installed, did) if row["site"] == "AU"]
     assert "no route to storage" in at_au["why"]
     assert "of root" in at_au["why"]
     assert "no route to storage" in installed.run("datasets", "--why", did).stdout
 
     rucio.expire(did, "UK", seconds=3600)
-    told(installed, did, UK="PARTIAL")
+    installed.until_states(did, UK="PARTIAL")
     assert "no rule holds it for long enough" in str(whys(installed, did))
     rucio.leave(did, "UK")
-    told(installed, did, UK=None, AU="STUCK")
+    installed.until_states(did, UK=None, AU="STUCK")
 
 
 def whys(installed: Installation, did: str) -> list[dict]:

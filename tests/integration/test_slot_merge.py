@@ -59,15 +59,13 @@ def merger(client: CondorClient) -> SlotMerger:
     return merger_of(client)
 
 
-def merger_of(client: CondorClient, pace: float = 500) -> SlotMerger:
-    return SlotMerger(
-        client, ["GLIDEIN_Site"], slots_per_second=pace, interval=timedelta(minutes=1), clock=now
-    )
+def merger_of(client: CondorClient) -> SlotMerger:
+    return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=now)
 
 
-def ads_of(*sites: str, generation: int = 7) -> dict[Site, SiteAd]:
+def ads_of(*sites: str) -> dict[Site, SiteAd]:
     """Return ads of these sites, all of one generation; sites differ in nothing else."""
-    return {Site(site): site_ad(site, generation) for site in sites}
+    return {Site(site): site_ad(site, 7) for site in sites}
 
 
 def turn(merger: SlotMerger, ads: Mapping[Site, SiteAd], *retired: str) -> tuple[int, int]:
@@ -250,10 +248,8 @@ def installed(pool: Pool) -> Iterator[Installation]:
             "embargo:secret": {"AU": "available"},
         }
     )
-    installation = Installation(pool, catalogue, settings=settings)
+    installation = Installation(pool, catalogue, settings=settings, demand='patterns = ["*"]')
     installation.install()
-    text = installation.config.read_text().replace("[demand]\n", '[demand]\npatterns = ["*"]\n')
-    installation.config.write_text(text)
     try:
         installation.start_daemon()
         yield installation
@@ -343,8 +339,9 @@ def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_l
         catalogue = {"lofar:L3": {"UK": "available"}}
         installed.catalogue.hold(catalogue)
         pool.wait(
-            lambda: pool.ads('MyType == "DataLocality" && member("lofar:L3", AvailableDatasets)', "Name"), "the site ad to follow the catalogue"
-        )  # fmt: skip
+            lambda: pool.ads('MyType == "DataLocality" && member("lofar:L3", AvailableDatasets)', "Name"),
+            "the site ad to come",
+        )
     finally:
         pool.reconfig(collector=MAY_MERGE)
     pool.wait(lambda: said("collector accepts the slot merge again"), "the log to say that it is well again")

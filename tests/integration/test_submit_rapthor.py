@@ -12,7 +12,6 @@ import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,19 +52,15 @@ class Sized(ListedCatalogue):
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._held: dict[str, dict[str, Any]] = {}
         super().__init__(pool.home)
 
-    def add(self, name: str, size: int, *sites: str, on_disk: tuple[str, ...] | None = None) -> None:
-        """Have the catalogue list it at *sites*; the disks of *on_disk*, by default of *sites*, have it."""
-        self._held[f"lofar:{name}"] = {"bytes": size, "sites": dict.fromkeys(sites, "available")}
-        for site in sites if on_disk is None else on_disk:
+    def put(self, name: str, size: int, *sites: str) -> None:
+        """Have the catalogue list it at *sites*, whose disks have it."""
+        self.add(f"lofar:{name}", size, **dict.fromkeys(sites, "available"))
+        for site in sites:
             folder = self.disk(site) / "lofar" / name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "table.dat").write_text(name)
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps({"sites": self._sites, "datasets": self._held}), "utf-8")
-        fresh.rename(self._file)
 
     def disk(self, site: str) -> Path:
         return self._pool.shared / "disks" / site
@@ -127,7 +122,7 @@ def submit(installed: Installation, file: Path) -> int:
 
 def test_run_starts_at_the_site_of_its_measurement_sets_and_opens_them(installed, folder):
     for number in (1, 2):
-        installed.catalogue.add(f"one_SB{number}.ms", 100, "AU")
+        installed.catalogue.put(f"one_SB{number}.ms", 100, "AU")
     job = submit(installed, prepare(installed, folder, "/data/lofar/one_SB*.ms"))
     assert installed.pool.ran_at(job) == ["AU"]
     disk = installed.catalogue.disk("AU") / "lofar"
@@ -141,7 +136,7 @@ def test_run_starts_at_the_site_of_its_measurement_sets_and_opens_them(installed
 
 def test_run_that_is_the_first_to_name_a_dataset_starts_by_paths_of_the_daemon(installed, folder):
     """The submitter's host has the daemon's address, and neither a catalogue nor a [[storage]]."""
-    installed.catalogue.add("first_1.ms", 100, "NL")
+    installed.catalogue.put("first_1.ms", 100, "NL")
     config = folder / "hydrator.toml"
     config.write_text(f'[daemon]\ndefault_scope = "lofar"\n[submit]\ndaemon_url = "{installed.url}"\n')
     job = submit(installed, prepare(installed, folder, "/mine/first_1.ms", "--config", str(config)))
@@ -152,9 +147,9 @@ def test_run_that_is_the_first_to_name_a_dataset_starts_by_paths_of_the_daemon(i
 
 def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, folder):
     """UK has two of the three measurement sets, AU one that is larger than both, NL, the smallest, none."""
-    installed.catalogue.add("part_1.ms", 100, "UK")
-    installed.catalogue.add("part_2.ms", 100, "UK")
-    installed.catalogue.add("part_3.ms", 9_000, "AU")
+    installed.catalogue.put("part_1.ms", 100, "UK")
+    installed.catalogue.put("part_2.ms", 100, "UK")
+    installed.catalogue.put("part_3.ms", 9_000, "AU")
     for name in ("part_1.ms", "part_2.ms"):
         (installed.catalogue.disk("lake") / f"lofar:{name}" / name / "table.dat").mkdir(parents=True)
     options = (
@@ -186,7 +181,7 @@ def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, fo
 
 
 def test_run_without_a_site_waits_and_then_fetches_its_data(installed, folder):
-    installed.catalogue.add("far_1.ms", 100)
+    installed.catalogue.put("far_1.ms", 100)
     (installed.catalogue.disk("lake") / "lofar:far_1.ms" / "far_1.ms" / "table.dat").mkdir(parents=True)
     options = ("--mode", "wait", "--max-wait", "10", "--config", str(staging(installed)))
     job = submit(installed, prepare(installed, folder, "far_1.ms", *options))
@@ -206,7 +201,7 @@ def test_run_without_a_site_waits_and_then_fetches_its_data(installed, folder):
 
 def test_submit_runs_condor_submit_on_the_job(installed, folder):
     """The pool's own condor_submit, as alice, from PATH."""
-    installed.catalogue.add("direct.ms", 1, "UK")
+    installed.catalogue.put("direct.ms", 1, "UK")
     tools, inside = folder / "bin", folder / "inside"
     for each in (tools, inside):
         each.mkdir()
@@ -244,7 +239,7 @@ EVICTED = (
 def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(installed, folder, keep):
     """The stand-in for Rapthor ends one operation and hangs in the next; a start after one has ended ends."""
     name = f"evicted_{keep}.ms"
-    installed.catalogue.add(name, 100, "UK")
+    installed.catalogue.put(name, 100, "UK")
     command = f"/bin/sh -c {shlex.quote(EVICTED.format(folder=folder))}"
     options = ["--command", command, *(["--keep-on-eviction"] if keep else [])]
     job = submit(installed, prepare(installed, folder, name, *options))
@@ -271,7 +266,7 @@ def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(i
 
 def test_job_of_244_sub_bands_runs(installed, folder):
     for name in SUB_BANDS:
-        installed.catalogue.add(name, 40_000_000_000, "UK")
+        installed.catalogue.put(name, 40_000_000_000, "UK")
     job = submit(installed, prepare(installed, folder, "/data/L667526_SB*.ms"))
     assert installed.pool.ran_at(job) == ["UK"]
     out = (job_of(folder) / "example.out").read_text()
@@ -291,7 +286,7 @@ def exports(installed: Installation, folder: Path, name: str, *options: str) -> 
 
 def test_the_environment_reaches_the_nodes_of_a_dag(installed, folder):
     for number in (1, 2):
-        installed.catalogue.add(f"dag_{number}.ms", 1, "AU")
+        installed.catalogue.put(f"dag_{number}.ms", 1, "AU")
     environment = exports(
         installed, folder, "dag_*.ms", "--name", "dagged", "--requirements", "TARGET.Cpus > 0"
     )

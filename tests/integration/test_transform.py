@@ -17,18 +17,13 @@ from hydrator.domain.model import Did
 from hydrator.submit.pool_config import HOLD_SUBCODE, negotiator_config, schedd_config
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
-from tests.located import HELD, Located, configured, description, record
+from tests.located import HELD, LISTED, LONG, Located, configured, description, record, same
 from tests.schedd_text import SYSTEM, ScheddText
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 A, B = Did("ska:a"), Did("ska:b")
 BOTH = '{"ska:a", "ska:b"}'
-
-
-def same(found: ExprTree, wanted: str) -> bool:
-    """Compare as HTCondor's tools print it: there, a backslash in a text has no meaning."""
-    return str(found) == str(classad2.parseOne(f"X = {wanted}\n").lookup("X"))
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +39,6 @@ def located(shared_located: Located) -> Iterator[Located]:
 
 
 # --- what it makes of a job
-
-
-LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(244)]
-LISTED = "{" + ",".join(f'"{did}"' for did in LONG) + "}"
 
 
 def prepared(*lines: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ class Two:
         self.pool = pool
         self.first, self.second = pool.collector, f"127.0.0.1:{port}"
         self.catalogue = ListedCatalogue(pool.home, ("UK",))
-        self.installed = Installation(pool, self.catalogue)
+        self.installed = Installation(pool, self.catalogue, demand='pins = ["lofar:L1"]')
 
     def generations(self, collector: str) -> dict[str, int]:
         """Return the generations of the ads that one collector has, by name."""
@@ -71,8 +71,6 @@ def two(htcondor_release: str) -> Iterator[Two]:
             config.write(f"COLLECTOR_HOST = {made.first}, {made.second}\n")
         made.catalogue.hold({"lofar:L1": {"UK": "available"}})
         made.installed.install()
-        text = made.installed.config.read_text()
-        made.installed.config.write_text(text.replace("[demand]", '[demand]\npins = ["lofar:L1"]'))
         made.installed.start_daemon()
         try:
             yield made
