@@ -6,8 +6,11 @@ only the other one has. So the job gets such an option only if the user wrote it
 
 import configparser
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from hydrator.domain.redaction import SECRET_PLACEHOLDER
 
 from .parset import FILE_OPTIONS, UNSET_VALUES, Parset, lexical_cast, printable_line
 
@@ -105,7 +108,7 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
 def _slot_value(parset: Parset, section: str, option: str, text: str, changes: MachineChanges) -> str | None:
     """Return the value of an option in the job, None to remove it; note the change in *changes*."""
     rule = _RULES.get(section, {}).get(option)
-    written = f"{option} = {printable_line(text)[:100]}"
+    written = f"{option} = {_mask(option, printable_line(text)[:100])}"
     if rule is None:
         if section == "cluster" or not _MACHINE_WORDS.isdisjoint(option.split("_")):
             changes.unknown.append(f"[{section}] {written}")
@@ -123,6 +126,13 @@ def _slot_value(parset: Parset, section: str, option: str, text: str, changes: M
         hint = " (--container IMAGE runs the whole job in one)" if option == "use_container" else ""
         changes.replaced.append(f"{written} is now {value}{hint}")
     return rule
+
+
+def _mask(option: str, value: str) -> str:
+    """Return *value* for a message, without the password that it may be or have."""
+    if re.search("key|token|secret|passw", option):
+        return SECRET_PLACEHOLDER
+    return re.sub(r"(?<=://)[^/@\s]*(?=@)", SECRET_PLACEHOLDER, value)
 
 
 def _sized(parset: Parset, option: str, rule: str, limit: int) -> str:

@@ -197,6 +197,16 @@ def test_unknown_option_of_a_machine_is_a_warning(more, warned):
     assert bool(told) == bool(warned)
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["prefect_api_url = https://me:hunter2@x/api", "prefect_api_key = hunter2", "my_worker_token = hunter2"],
+)
+def test_password_in_an_option_of_another_machine_is_not_shown(option):
+    _, told = job_options(f"[cluster]\n{option}\n")
+    assert option.partition(" ")[0] in told
+    assert "hunter2" not in told
+
+
 def test_parset_lists_the_other_files_that_rapthor_reads():
     read = parse_parset(
         parset(
