@@ -212,12 +212,10 @@ def to_native_path(path: str) -> str:
 
 def read_ad(path: str) -> "dict[str, str]":
     """Return the literals in the ad file *path* by name in lower case; empty if the file cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-            lines = [line.partition(" = ") for line in file]
-    except OSError:
-        return {}
-    return {name.strip().lower(): value.strip() for name, equals, value in lines if equals}
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        lines = [line.partition(" = ") for line in file]
+        return {name.strip().lower(): value.strip() for name, equals, value in lines if equals}
+    return {}
 
 
 def parse_strings(literal: str) -> "list[str]":
@@ -277,11 +275,14 @@ def check_dataset(dataset: Dataset, place: "Any", tick: "Callable[[], object]") 
 
 
 def list_files(path: str) -> "Iterator[File]":
-    """Yield each file of the folder *path*, or the file *path* itself."""
+    """Yield each file of the folder *path* and of the folders that links in it name, or the file *path*."""
     if not os.path.isdir(path):
         yield "", None, [path]
         return
-    for folder, _, names in os.walk(path, onerror=raise_error):
+    seen = set()  # type: set[str]
+    for folder, folders, names in os.walk(path, onerror=raise_error, followlinks=True):
+        seen.add(os.path.realpath(folder))  # a link may lead back
+        folders[:] = [name for name in folders if os.path.realpath(os.path.join(folder, name)) not in seen]
         for name in names:
             file = os.path.join(folder, name)
             yield os.path.relpath(file, path), None, [file]
@@ -903,8 +904,7 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "Environ")
     now = int(time.time())
     try:
         if failures and not job.stage_in:
-            text = "; ".join([f"{dataset.did} ({problem})" for dataset, problem in failures])
-            raise WrapperError(text, RETRY_STATUS)
+            raise WrapperError("; ".join([f"{each.did} ({why})" for each, why in failures]), RETRY_STATUS)
         for dataset, _ in failures:
             begin = time.monotonic()
             path, source = fetch(dataset, job.stage_in, scratch)
@@ -973,8 +973,8 @@ def main(argv: "list[str]", environ: "dict[str, str]") -> int:
     if status == RETRY_STATUS:
         text += f": the job ends with {status} to run elsewhere"
         with contextlib.suppress(Exception):
-            if environ.get("_CONDOR_SCRATCH_DIR"):  # fetched and unpacked files may have filled the disk
-                shutil.rmtree(os.path.join(environ["_CONDOR_SCRATCH_DIR"], FOLDER), ignore_errors=True)
+            # fetched and unpacked files may have filled the disk
+            shutil.rmtree(os.path.join(environ["_CONDOR_SCRATCH_DIR"], FOLDER), ignore_errors=True)
             fill_missing_outputs(environ)
     print_error(text)
     return status

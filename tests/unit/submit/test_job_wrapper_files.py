@@ -166,6 +166,19 @@ def test_check_reads_every_file_of_a_folder(element):
     assert error in miss(element)
 
 
+def test_folder_behind_a_link_is_checked_too_and_a_link_back_ends(element):
+    path = element.holds("L1.ms")
+    antenna = element.storage / "antenna"
+    antenna.mkdir()
+    (antenna / "table.dat").write_bytes(table(9))
+    (path / "ANTENNA").symlink_to(antenna)
+    for folder in (path, antenna):
+        (folder / "back").symlink_to(path)
+    assert miss(element) == ""
+    (antenna / "table.f0").touch()
+    assert f"{path}/ANTENNA/table.f0 is empty, and the table has rows" in miss(element)
+
+
 def test_folder_with_too_few_bytes_is_a_miss(element):
     element.holds("L1.ms", "12345")
     assert miss(element, size=5) == ""
