@@ -11,8 +11,7 @@ from hydrator.domain.ports import Catalogue
 from hydrator.submit.rapthor.parset import is_glob, matches_base_name
 
 from .lookup import base_name, is_url, look_up_configured, strip_tar
-from .rules import compile_patterns
-from .search import find_dids, name_part, scope_prefixes
+from .search import compile_patterns, find_dids, name_part, scope_prefixes
 
 _GROUP_REFERENCE = re.compile(r"\\(?:\d+|g<\w+>)")
 

@@ -22,8 +22,7 @@ from hydrator.reconcile.reconciler import read_all
 from hydrator.submit.nearest_names import MAX_SEARCHED
 
 from .lookup import base_name, is_url
-from .rules import apply_configuration
-from .search import find_in_catalogues, find_similar
+from .search import apply_configuration, find_in_catalogues, find_similar
 
 _MAX_SHOWN = 5
 

@@ -1,18 +1,64 @@
-"""Search in the catalogues: find DIDs by the last part of their names, and names similar to a DID."""
+"""Look-up of names: by [submit].names and [submit].patterns, and in the catalogues by their last part."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from hydrator.domain.errors import CatalogueError
-from hydrator.domain.model import Did
+from hydrator.config import NamePattern, Settings
+from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
+from hydrator.domain.model import Did, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.submit.nearest_names import similar_name_patterns, similar_names
 
-from .lookup import base_name, is_other_version, strip_tar
+from .lookup import (
+    CompiledPattern,
+    base_name,
+    compile_pattern,
+    is_other_version,
+    look_up_configured,
+    strip_tar,
+)
 
 _MAX_PATTERNS = 8
 """Maximum of name beginnings in one query; for more names the query has shorter, shared beginnings."""
+
+
+def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, Did]:
+    """Return, by name, the DIDs that [submit].names and [submit].patterns give for *names*.
+
+    Raises:
+        ConfigError: an entry or a pattern gives an invalid DID, or a pattern is not a regular expression.
+    """
+    patterns = compile_patterns(settings.submit.patterns)
+    table = {name.rstrip("/"): text for name, text in settings.submit.names.items()}
+    chosen: dict[str, Did] = {}
+    problems: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            if text := look_up_configured(name, table, patterns):
+                chosen[name] = parse_did(text, settings.daemon.default_scope)
+        except BadDid as bad:
+            problems.append(f"[submit] gives an invalid DID for {name}: {bad}")
+    if problems:
+        raise ConfigError(problems)
+    return chosen
+
+
+def compile_patterns(patterns: Iterable[NamePattern]) -> list[CompiledPattern]:
+    """Compile [submit].patterns.
+
+    Raises:
+        ConfigError: lists every pattern that cannot be used.
+    """
+    compiled, problems = [], []
+    for number, pattern in enumerate(patterns):
+        try:
+            compiled.append(compile_pattern(pattern.match, pattern.did))
+        except ValueError as error:
+            problems.append(f"submit.patterns[{number}].{error}")
+    if problems:
+        raise ConfigError(problems)
+    return compiled
 
 
 def scope_prefixes(scope: str | None) -> list[str]:

@@ -1,33 +1,93 @@
-"""Datasets of submit descriptions: add ``RequiredDatasets`` and the key of several datasets.
+"""Datasets of submit descriptions and DAG files: add ``RequiredDatasets``, and the key of long lists.
 
-The new lines come before the queue statement; the rest of the text stays. For DAG files see dag_datasets.py.
+A job looks up all its datasets by one key (:mod:`hydrator.domain.ads.dataset_sets`). The schedd's job
+transform makes the key of a short list. It cannot hash, so ``hydrator submit`` writes the hash of a long list
+with the text that it is of: the transform takes the hash if that text is the list that the job then has.
+If the datasets differ from item to item of a queue statement, the key is one more variable of the items.
+
+In a submit description the new lines come before the queue statement. A DAG file gets VARS statements, and
+its nodes' descriptions stay unchanged, so nodes may share them. After SPLICE and INCLUDE the nodes of the
+other file are nodes of this DAG; after SUBDAG EXTERNAL a second DAGMan submits them. To change the other
+files too, a caller writes changed copies and passes the names of the copies to :func:`add_datasets_to_dag`.
+Pure: bytes in, bytes out.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrator.domain.ads.classad import list_literal, string_literal
+from hydrator.domain.ads.dataset_sets import NAMES_CHARS, SetKey, hash_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 from hydrator.domain.text import shorten_list
 
-from .description import (
-    ATTRIBUTE,
-    MAX_ITEMS,
-    Description,
-    Row,
-    SubmitFileError,
-    line_ending,
-)
-from .keys import (
-    KEY_ATTRIBUTE,
-    KEY_FOR_ATTRIBUTE,
-    KEY_VARIABLE,
-    KeyLines,
-    key_lines,
-    read_names,
-)
+from .dag import Dag, DagNode
+from .description import ATTRIBUTE, MAX_ITEMS, Description, Row, SubmitFileError, line_ending
+
+# --- keys
+
+
+KEY_ATTRIBUTE = "DataLocalityKey"
+KEY_FOR_ATTRIBUTE = "DataLocalityKeyFor"
+KEY_VARIABLE = "hydrator_key"
+"""The variable of a queue statement that has the key of each item's datasets."""
+_STRING_LITERAL = re.compile(r'"([^"\\]*)"')
+_TEXT = re.compile(r'(?:split\()?"([^"\\]*)"\)?')
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLines:
+    """The lines with the key; if the key differs between the items, ``item_keys`` has the key of each."""
+
+    lines: tuple[str, ...] = ()
+    item_keys: tuple[SetKey, ...] = ()
+
+
+def key_lines(lists: Sequence[Sequence[str]], template: Sequence[str]) -> KeyLines:
+    """Return the lines with the key of jobs with the dataset *lists*.
+
+    No other function writes attributes of the key into a description. Short lists need no line, because the
+    schedd's transform makes their keys.
+
+    Args:
+        lists: the names of each job, in the order that RequiredDatasets has them; at least one list.
+        template: the strings of RequiredDatasets as the description has them, with the macros that differ
+            between the lists; empty if the description has them in another form.
+
+    Raises:
+        BadDid: a name is not a DID, or has no scope.
+    """
+    keys = [hash_key(parse_did(name) for name in names) for names in lists]
+    texts = {",".join(names) for names in lists}
+    is_one = len(texts) == 1
+    if all(len(text) <= NAMES_CHARS for text in texts) or not (is_one or template):
+        return KeyLines()
+    key = keys[0] if is_one else f"$({KEY_VARIABLE})"
+    lines = (
+        f"+{KEY_ATTRIBUTE} = {string_literal(key)}",
+        f"+{KEY_FOR_ATTRIBUTE} = {string_literal(texts.pop() if is_one else ','.join(template))}",
+    )
+    return KeyLines(lines, () if is_one else tuple(keys))
+
+
+def read_names(literal: str) -> tuple[str, ...]:
+    """Return the names in *literal*, RequiredDatasets, as the schedd joins them: in order, with duplicates.
+
+    It is a list of strings or one string; both may have names with commas between them. Other expressions
+    have no names here.
+    """
+    bare = literal.strip()
+    if text := _TEXT.fullmatch(bare):
+        return tuple(re.findall(r"[^,\s]+", text[1]))
+    if not (bare.startswith("{") and bare.endswith("}")):
+        return ()
+    if _STRING_LITERAL.sub("", bare[1:-1]).strip(" \t\n,"):
+        return ()
+    return tuple(name for text in _STRING_LITERAL.findall(bare) for name in text.split(","))
+
+
+# --- submit descriptions
 
 _LIST = f"MY.{ATTRIBUTE}"
 _UNIT_SEPARATOR = "\x1f"
@@ -258,3 +318,111 @@ def _split_words(text: str, separators: str) -> list[str]:
 def dids_literal(dids: Sequence[Did]) -> str:
     """Return *dids* as a sorted ClassAd list without duplicates; no character of a DID needs an escape."""
     return list_literal(map(string_literal, sorted(set(dids))), ", ")
+
+
+# --- DAG files
+
+
+def add_datasets_to_dag(
+    text: bytes,
+    datasets_by_node: Mapping[str, Sequence[Did]],
+    dag: Dag,
+    descriptions: Mapping[str, Description],
+    origin: str,
+    *,
+    extra_lines: Mapping[str, Sequence[str]] | None = None,
+    copies: Mapping[int, str] | None = None,
+) -> FilterResult:
+    """Add a VARS line at the end of *text*, a DAG file, for each node that has no datasets yet.
+
+    Args:
+        text: the content of the DAG file.
+        datasets_by_node: the datasets to add, by node.
+        dag: the result of :func:`read_dag` for *text*.
+        descriptions: the submit description of each node, by the node's name.
+        origin: the file's name, for messages.
+        extra_lines: for each node, lines that ``VARS … APPEND`` adds at the end of its submit description.
+        copies: the name of the changed copy for each reference to another DAG file, by
+            ``DagReference.start``. None if the caller changes no other DAG files; notes then name these
+            files.
+    """
+    end = line_ending(text)
+    lines: list[str] = []
+    notes: list[str] = []
+    for node in dag.nodes:
+        new_lines, new_notes = _list_lines(
+            node, descriptions[node.name], datasets_by_node.get(node.name, ()), origin
+        )
+        lines += new_lines
+        notes += new_notes
+        lines += [_append(node, line) for line in (extra_lines or {}).get(node.name, ())]
+    for reference in dag.references if copies is None else ():
+        notes.append(
+            f"{origin}: {reference.statement}: the nodes of that file stay unchanged: filter that file too"
+        )
+    first_end = end if lines and text and not text.endswith(b"\n") else b""
+    addition = first_end + b"".join(line.encode() + end for line in lines)
+    new_text = _replace_file_names(text, dag, copies or {})
+    return FilterResult(
+        new_text + addition,
+        tuple(notes),
+        may_name_datasets=any(one.unread or one.dataset_list is not None for one in descriptions.values()),
+    )
+
+
+def _list_lines(
+    node: DagNode, description: Description, dids: Sequence[Did], origin: str
+) -> tuple[list[str], list[str]]:
+    """Return the VARS lines with the list and the key for *node* ([] if it stays unchanged), and notes."""
+    place = f"{origin}: node {node.name}"
+    if description.unread and node.has_list_in_vars:
+        return [], [own_list_note(place, KeyLines(), "node")]
+    if description.unread:
+        # VARS with PREPEND comes first, so the submit description can override it
+        lines = [_vars_line(node, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")] if dids else []
+        return lines, [unread_note(place, description, has_new_list=bool(dids))]
+    if description.dataset_list is not None:
+        key, why = key_of_own_list(description, own_lists(description), can_change_items=False)
+        notes = [own_list_note(place, key, "node")]
+        notes += [f"{place}: {LEFT_TO_SCHEDD}: {why}"] if why else []
+        return [_append(node, line) for line in key.lines], notes
+    if not dids:
+        return [], [f"{origin}: no dataset is known for node {node.name}: the node stays unchanged"]
+    names = sorted(set(dids))
+    lines = [_vars_line(node, f"+{ATTRIBUTE}", dids_literal(names))]
+    return lines + [_append(node, line) for line in key_lines([names], names).lines], []
+
+
+def _append(node: DagNode, line: str) -> str:
+    """Return the VARS line for the line NAME = VALUE, which comes after the node's submit description."""
+    name, _, value = line.partition(" = ")
+    return _vars_line(node, name, value, "APPEND ")
+
+
+def _vars_line(node: DagNode, name: str, value: str, modifier: str = "") -> str:
+    return f"VARS {node.name} {modifier}{name}={string_literal(value)}"
+
+
+def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:
+    """Return *text* with the names of *copies* in place of the names of the other DAG files."""
+    for reference in sorted(dag.references, key=lambda one: -one.start):
+        if reference.start in copies:
+            words = list(reference.words)
+            words[reference.file_index] = _quote_file_name(copies[reference.start])
+            line = " ".join(words).encode("utf-8", "surrogateescape") + line_ending(text)
+            text = text[: reference.start] + line + text[reference.end :]
+    return text
+
+
+def _quote_file_name(name: str) -> str:
+    """Return the file name *name* as a DAG file needs it: in double quotes if it has blanks.
+
+    Raises:
+        SubmitFileError: *name* has a quote, a backslash or a line break, and DAG files have no escapes.
+    """
+    if '"' in name or "\\" in name or "\n" in name:
+        raise SubmitFileError(
+            f"{name}: a DAG file cannot contain this file name: remove its quotes and backslashes"
+        )
+    blank = any(letter in name for letter in " \t'")
+    return f'"{name}"' if blank else name

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.submit.submit_files.dag import Dag, is_dag, read_dag, read_node
-from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
-from hydrator.submit.submit_files.datasets import input_names
+from hydrator.submit.submit_files.datasets import add_datasets_to_dag, input_names
 from hydrator.submit.submit_files.description import SubmitFileError
 
 

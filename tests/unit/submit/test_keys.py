@@ -9,8 +9,7 @@ import pytest
 from hydrator.domain.ads.dataset_sets import hash_key
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import read_dag, read_node
-from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
-from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, add_datasets_to_dag
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
 
 

@@ -8,8 +8,13 @@ import pytest
 
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import read_dag, read_node
-from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
-from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, check_lists, input_names
+from hydrator.submit.submit_files.datasets import (
+    FilterResult,
+    add_datasets,
+    add_datasets_to_dag,
+    check_lists,
+    input_names,
+)
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
 from tests.command_line import run_hydrator
 

@@ -9,7 +9,7 @@ from hydrator.cli.options import DEFAULT_CONFIG_PATH, parse_dids
 from hydrator.config import Settings, SubmitSettings, load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.dataset_names.rules import apply_configuration
+from hydrator.submit.dataset_names.search import apply_configuration
 from hydrator.submit.gpus import gpu_choice, submit_lines
 from hydrator.submit.submit_files.dag import Dag
 from hydrator.submit.submit_files.datasets import check_lists, input_names

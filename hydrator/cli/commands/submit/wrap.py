@@ -30,8 +30,7 @@ from hydrator.domain.errors import BadDid, ConfigError, HydratorError
 from hydrator.domain.model import Did, parse_did
 from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.submit_files.dag import is_dag, read_dag, read_node
-from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
-from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, add_datasets_to_dag
 from hydrator.submit.submit_files.description import Description, read_description
 
 _MAX_ARGUMENT_BYTES = 100_000

@@ -20,8 +20,7 @@ from hydrator.cli.output.printing import print_problems
 from hydrator.domain.errors import ConfigError, HydratorError
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import Dag, DagNode, read_dag, read_node
-from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
-from hydrator.submit.submit_files.datasets import FilterResult
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets_to_dag
 from hydrator.submit.submit_files.description import Description, SubmitFileError
 
 _MAX_DEPTH = 50
