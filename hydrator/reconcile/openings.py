@@ -20,6 +20,7 @@ from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Uns
 from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad, Resources, ScheddLoad
 from hydrator.reconcile.pacing import (
+    MAX_READ_SECONDS,
     PacedPool,
     Pacing,
     PacingMemory,
@@ -43,7 +44,6 @@ MIN_LATENESS_SECONDS, MAX_LATENESS_SECONDS = 10.0, 300.0
 PATIENCE_SECONDS: Final = 60.0
 """HTCondor's NEGOTIATOR_INTERVAL: free slots that started no job for so long count as refusing."""
 MAX_INTERVAL_SECONDS: Final = 600.0
-MAX_READ_SECONDS: Final = 10.0**7
 _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
 _OFFER = re.compile(r"read ([0-9]{1,8}) s(?: from (.{1,60}))?\Z")
 _MOVING = frozenset({DatasetState.STAGING, DatasetState.UNAVAILABLE, DatasetState.UNKNOWN})

@@ -50,6 +50,8 @@ NAME_BYTES: Final = 16
 """Bytes of an open set in an ad, beside its name."""
 ABSENT_SECONDS: Final = 600.0
 """Jobs whose data is at no site wait for it for this time; then they may run anywhere."""
+MAX_READ_SECONDS: Final = 10.0**7
+"""Longest read in an ad, 116 days: what a slot offers to a job has up to eight digits."""
 CLOCK_SLACK_SECONDS: Final = 1.0
 """A round may begin this much before its time."""
 
@@ -504,7 +506,7 @@ class _Round:
         is_short = shortest <= self._interval
         routes = self._list_useful(kind, is_short) if homes else kind.routes
         if not routes:
-            return self._describe_home(jobs) if homes else Outlook(Reason.NOWHERE)
+            return self._describe_home(jobs) if homes else self._describe_nowhere(jobs)
         alike = kind, is_short
         if alike not in self._closed and not any(map(self._is_passable, routes)):
             sources = (source for part in routes[0][1].values() for source in part)
@@ -517,6 +519,17 @@ class _Round:
 
     def _describe_home(self, jobs: _Jobs) -> Outlook:
         return Outlook(Reason.BESIDE, jobs.kind.homes, self._find_backlog(jobs.kind) - jobs.idle)
+
+    def _describe_nowhere(self, jobs: _Jobs) -> Outlook:
+        """Return an outlook with the sources that no site may read, if slots are large enough."""
+        kind, sites = jobs.kind, self._sites
+        if not any(sites.is_large_enough(site, kind.request) for site in sites.cores):
+            return Outlook(Reason.NOWHERE)
+        sources = {source for part in kind.parts for source in part}
+        return Outlook(
+            Reason.NOWHERE,
+            tuple(source for source in sorted(sources) if sites.find_fastest_rate(source) <= 0),
+        )
 
     def _is_passable(self, route: _Route) -> bool:
         """Return True if links have room for a read on *route*."""
@@ -620,7 +633,10 @@ class _Round:
         key = str(jobs.group[0])
         names = (key,) if count == jobs.idle else tuple(f"{key}~{lane}" for lane in lanes)
         openings = {
-            read.site: Opening(max(1, ceil(read.seconds)), read.source, read.missing_bytes) for read in reads
+            read.site: Opening(
+                ceil(min(max(1, read.seconds), MAX_READ_SECONDS)), read.source, read.missing_bytes
+            )
+            for read in reads
         }
         self._grant(jobs, Lease(names, tuple(lanes), openings, by_source, min(count, slots), self._now))
 

@@ -189,6 +189,7 @@ class JobFacts:
         has_cron_schedule: true if HTCondor runs the job again and again (cron_minute and others).
         was_held: true if the job is or was on hold.
         start_count: starts of the job.
+        unplaced_universe: scheduler, grid or local, the universe of the job; null: a negotiator places it.
         has_withheld_key: true if jobs with another list of datasets have the same key.
     """
 
@@ -220,6 +221,7 @@ class JobFacts:
     has_cron_schedule: bool = False
     was_held: bool = False
     start_count: int = 0
+    unplaced_universe: str | None = None
     has_withheld_key: bool = False
 
     @property
@@ -260,6 +262,7 @@ def parse_job(
         start_count=max(0, parse_integer(ad.get("numshadowstarts")) or 0),
         any_after=parse_integer(ad.get("datalocalityanyafter")),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
+        unplaced_universe=_UNPLACED_UNIVERSES.get(parse_integer(ad.get("jobuniverse"))),
         is_transformed=ad.get("datalocalitytransformed", "").lower() == "true",
         is_freed=ad.get(HERE_ATTRIBUTE.lower(), "").lower() == "true",
         opens_paths=PATHS_ATTRIBUTE.lower() in ad,
@@ -279,6 +282,7 @@ def parse_job(
     )
 
 
+_UNPLACED_UNIVERSES: Mapping[int | None, str] = {7: "scheduler", 9: "grid", 12: "local"}
 _CRON_ATTRIBUTES = ("cronminute", "cronhour", "crondayofmonth", "cronmonth", "crondayofweek")
 _STATUS_ATTRIBUTES = (
     "HoldReason",

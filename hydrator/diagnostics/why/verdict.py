@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from math import inf
 
 from hydrator.diagnostics.schedd_budget import CURES, ScheddBudget
 from hydrator.diagnostics.start_record import start_text
@@ -50,7 +51,7 @@ def verdict_text(
             return f"{block_reason}; otherwise it would match at {comma_separated(matching_sites)}"
         case _ if block_reason:
             return f"{block_reason}; also, it matches no slot now"
-        case _ if matching_sites and job.budget and job.budget.can_starve:
+        case _ if matching_sites and job.budget and job.budget.idle > job.budget.room:  # it is idle itself
             return f"it would match at {comma_separated(matching_sites)}, but {_budget_text(job.budget)}"
         case _ if matching_sites:
             return (
@@ -90,6 +91,8 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
     """Return why an idle job recently got no slot although slots match; None if no reason is known."""
     if job.status is not JobStatus.IDLE:
         return None
+    if job.unplaced_universe:
+        return f"no negotiator places a job of the {job.unplaced_universe} universe"
     if job.max_uploads and job.uploads >= job.max_uploads:
         return (
             f"its schedd requests no slots for its user: {format_count(job.uploads, 'job')} of the user send"
@@ -129,6 +132,8 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
     notes = []
     if not job.has_required_datasets:
         notes.append("the job names no datasets (RequiredDatasets), so data locality does not restrict it")
+    elif job.unplaced_universe:
+        notes.append("data locality does not decide where a job of its universe runs")
     elif not job.is_transformed:
         notes.append(
             "the schedd's transform was not applied (no DataLocalityTransformed), because the transform was"
@@ -191,24 +196,30 @@ def _spent_wait_text(job: JobFacts) -> str:
 
 def _auto_wait_text(
     job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
-) -> str:
+) -> str | None:
     """Return one sentence for a job in mode auto: where it may start now, or what it waits for.
 
     The sentence does not move with the clock: it is one of the daemon's outlooks, see
-    :class:`hydrator.domain.ads.openings.Reason`.
+    :class:`hydrator.domain.ads.openings.Reason`. A job on hold waits for a person.
     """
     if job.has_wrong_key:
         return WRONG_KEY
     home = deduplicate(one.site for one in groups if one.set_facts.is_local and one.can_run_now)
-    if home:
+    if home and job.status is not JobStatus.HELD:
         return f"the job may start now at {comma_separated(sorted(home))}, beside its data"
     if not any(group.set_facts.is_paced for group in groups):
         return _unpaced_text(job, knowledge, now)
+    if job.status is JobStatus.HELD:
+        return None
     open_groups = [one for one in groups if one.set_facts.is_open and not one.set_facts.is_local]
     if open_groups:
-        reads = {group.site: _reading_text(job, group.set_facts) for group in open_groups}
+        sites = deduplicate(group.site for group in open_groups)
+        shortest = min(open_groups, key=lambda group: (group.set_facts.open_seconds or inf, group.site))
         refusal = _refusal_text(job, open_groups, knowledge, now) or _busy_text(open_groups)
-        return f"the job may start now at {comma_separated(sorted(reads))} by {reads[min(reads)]}{refusal}"
+        return (
+            f"the job may start now at {comma_separated(sorted(sites))} by"
+            f" {_reading_text(job, shortest.set_facts, shortest.site if len(sites) > 1 else None)}{refusal}"
+        )
     made = knowledge.openings if knowledge and knowledge.openings else None
     outlook = made.outlooks.get(SetKey(job.key or "")) if made else None
     refusal = _refusal_text(job, [one for one in groups if one.set_facts.is_local], knowledge, now)
@@ -219,16 +230,22 @@ def _auto_wait_text(
         return f"the job waits: {text}{refusal if outlook.reason is Reason.BESIDE else ''}"
     if all(group.set_facts.share is None for group in groups):
         return _unpaced_text(job, knowledge, now)
-    return f"the job waits beside its data{refusal}, or until the daemon lets it read from elsewhere"
+    return (
+        f"the job waits for slots beside its data{refusal}; the daemon paces its set once it has seen the"
+        " job, and while no dataset is on its way or unknown"
+    )
 
 
-def _reading_text(job: JobFacts, facts: SlotSetFacts) -> str:
-    """Return what a job would read at a slot where its set is open: ``reading 31 GB from UK in 4 min``."""
+def _reading_text(job: JobFacts, facts: SlotSetFacts, site: str | None) -> str:
+    """Return what a job would read at a slot where its set is open: ``reading 31 GB from UK in 4 min``.
+
+    Of several sites, *site* has the shortest read.
+    """
     missing_bytes = round((job.total_bytes or 0) * (1 - (facts.share or 0)))
     amount = format_bytes(missing_bytes) if missing_bytes else "its missing data"
     origin = f" from {facts.source}" if facts.source else ""
     duration = "" if facts.open_seconds is None else f" in {format_duration(facts.open_seconds)}"
-    return f"reading {amount}{origin}{duration}"
+    return f"reading {amount}{origin}{duration}" + (f" (at {site})" if site else "")
 
 
 def _refusal_text(

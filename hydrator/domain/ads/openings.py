@@ -50,7 +50,7 @@ class Reason(StrEnum):
     ABSENT = "absent"
     """No site has their data on disk; they may run anywhere after some minutes."""
     NOWHERE = "nowhere"
-    """No site that could read their data has slots that are large enough."""
+    """No site that could read their data has large enough slots, or no job may read from the sites."""
 
 
 class Outlook(NamedTuple):
@@ -131,9 +131,12 @@ def describe_outlook(key: str, made: Openings) -> str:
         return f"its data is at {sites}, with {before} of other sets before it"
     if outlook.reason is Reason.TURN:
         link = f"the link of {sites} feeds" if sites else "the daemon opens"
-        return f"its turn to read has not come: {link} {format_count(outlook.before, 'set')} before it"
+        count = format_count(outlook.before, "set") if outlook.before else "jobs that started"
+        return f"its turn to read has not come: {link} {count} before it"
     if outlook.reason is Reason.ABSENT:
         return "no site has its data on disk; it may run anywhere ten minutes after the daemon first saw it"
+    if outlook.reason is Reason.NOWHERE and sites:
+        return f"no job may read from {sites}, where its data is ([network] excluded_sources)"
     if outlook.reason is Reason.NOWHERE:
         return "no site that could read its data has slots that are large enough for it"
     reads = [one for site in outlook.sites if (one := made.find(key, site))]

@@ -109,10 +109,10 @@ def test_dataset_that_is_never_published_is_explained():
 @pytest.mark.parametrize(
     ("idle", "running", "words"),
     [
-        (57, 2, "it waits for its turn in the next negotiation cycles"),
-        (58, 2, "for 58 jobs only (2 run, MAX_JOBS_RUNNING = 60), and 58 are idle: if 58 of its owner wait"),
+        (58, 2, "it waits for its turn in the next negotiation cycles"),
+        (59, 2, "for 58 jobs only (2 run, MAX_JOBS_RUNNING = 60), and 59 are idle: if 58 of its owner wait"),
         (
-            58,
+            59,
             2,
             "(HTCONDOR-3855); give the waiting jobs a lower JobPrio, an accounting_group of their own",
         ),
@@ -120,7 +120,7 @@ def test_dataset_that_is_never_published_is_explained():
     ],
 )
 def test_job_that_waiting_jobs_of_its_owner_starve_is_told_so_with_the_cures(idle, running, words):
-    """P5: 52 waiting jobs of a budget of 58 stop no other job, 58 stop all."""
+    """P5: 57 other jobs that wait stop none if the schedd asks for 58 jobs, 58 others stop it."""
     pool = FakePool({"a": IDLE})
     pool.counts = {"TotalIdleJobs": idle, "TotalRunningJobs": running, "MaxJobsRunning": 60}
     (asked_answer,) = ask_job(asked(pool), 7, None, "a").answers

@@ -181,6 +181,19 @@ def test_outlook_names_one_reason(sites, count, expected):
     assert rounds(count, sites=sites, jobs={X: 1}, sets=sets, request=request).outlooks == {X: expected}
 
 
+def test_set_whose_sources_are_excluded_and_have_no_slots_is_nowhere_and_names_them():
+    world = {"sites": {DE: slots(4)}, "jobs": {X: 1}, "sets": {X: SetBytes({(NL, UK): GB})}}
+    made = rounds(3, **world, rates={(UK, DE): 0.0, (NL, DE): -1.0})
+    assert (opened(made), made.outlooks) == ({}, {X: (Reason.NOWHERE, (NL, UK), 0)})
+
+
+@pytest.mark.parametrize(("size", "rate"), [(75 * GB, 1e-300), (75 * GB, 1e-9), (10**25, GBIT)])
+def test_read_of_any_length_is_one_that_a_slot_can_offer(size, rate):
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {X: 9}, "sets": {X: at((UK, size))}}
+    made = rounds(1, **world, rates={(UK, DE): rate}, run=1e30)
+    assert [one.read_seconds for one in made.openings[DE].values()] == [10**7]
+
+
 def test_outlook_of_a_set_in_turn_counts_the_sets_before_it():
     sets = {SetKey(f"t:{n}"): at((UK, 75 * GB)) for n in range(5)}
     made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs=dict.fromkeys(sets, 1), sets=sets)

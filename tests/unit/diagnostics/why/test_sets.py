@@ -141,7 +141,33 @@ def outlook(*what, **more) -> DaemonKnowledge:
 def test_open_set_names_the_sites_and_the_read():
     answer = explained(full(slot("UK", 1.0)), away("DE", 240), away("PL", 300, 0.5), known=knowledge())
     assert answer.matching_sites == ("DE", "PL")
-    assert answer.wait == "the job may start now at DE, PL by reading 31 GB from UK in 4 min"
+    assert answer.wait == "the job may start now at DE, PL by reading 31 GB from UK in 4 min (at DE)"
+
+
+def test_of_several_open_sites_the_shortest_read_is_named():
+    answer = explained(full(slot("UK", 1.0)), away("DE", 14400), away("PL", 240, 0.5), known=knowledge())
+    assert answer.wait == "the job may start now at DE, PL by reading 15.5 GB from UK in 4 min (at PL)"
+
+
+def test_job_on_hold_is_not_told_where_it_may_start():
+    known = outlook(Reason.OPEN, (Site("DE"),))
+    assert explained(full(slot("UK", 1.0)), away("DE", 240), known=known, JobStatus="5").wait is None
+
+
+def test_set_with_a_dataset_on_its_way_is_told_that_the_daemon_does_not_pace_it_yet():
+    answer = explained(away("UK", None, 0.5), known=knowledge(openings=Openings({}, NOW + 600)))
+    assert (
+        "the daemon paces its set once it has seen the job, and while no dataset is on its way" in answer.wait
+    )
+
+
+@pytest.mark.parametrize(("universe", "name"), [("7", "scheduler"), ("9", "grid"), ("12", "local")])
+def test_job_that_no_negotiator_places_is_told_so(universe, name):
+    texts = {"JobUniverse": universe, "DataLocalityTransformed": "undefined", "Requirements": "true"}
+    answer = explained(slot("UK", 1.0), **texts)
+    assert answer.verdict.startswith(f"no negotiator places a job of the {name} universe; ")
+    assert not answer.could_run
+    assert answer.notes == ("data locality does not decide where a job of its universe runs",)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +176,12 @@ def test_open_set_names_the_sites_and_the_read():
         ((Reason.BESIDE, (Site("UK"),), 7), "its data is at UK, with 7 jobs of other sets before it"),
         ((Reason.BESIDE, (Site("UK"),), 0), "its data is at UK, with no job of other sets before it"),
         ((Reason.TURN, (Site("UK"),), 2), "has not come: the link of UK feeds 2 sets before it"),
+        ((Reason.TURN, (Site("UK"),), 0), "the link of UK feeds jobs that started before it"),
+        ((Reason.TURN, (), 300), "has not come: the daemon opens 300 sets before it"),
+        (
+            (Reason.NOWHERE, (Site("UK"),)),
+            "no job may read from UK, where its data is ([network] excluded_sources)",
+        ),
         ((Reason.NOWHERE,), "no site that could read its data has slots that are large enough for it"),
     ],
 )
