@@ -21,7 +21,6 @@ from hydrator.submit.submit_files.values import (
     line_problems,
     quote_arguments,
     unfit_name_reason,
-    unfit_reason,
     unfit_value_reason,
 )
 
@@ -53,7 +52,7 @@ class RunResources:
         """The request commands of the submit description."""
         plain = {"request_cpus": str(self.cpus), "request_memory": str(mebibytes(self.memory_gb))}
         requests = self.gpu.requests if self.gpu else plain
-        return {**requests, "request_disk": str(_kibibytes(self.disk_gb))}
+        return {**requests, "request_disk": str(max(1, round(self.disk_gb * 1e9 / 2**10)))}  # KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +113,6 @@ class RunSites:
     with_data: Sequence[Site] = ()
 
 
-def _string_list_literal(texts: Sequence[str]) -> str:
-    """Return *texts* as a sorted ClassAd list without duplicates, so that equal runs share an autocluster."""
-    return list_literal(map(string_literal, sorted(set(texts))))
-
-
 def run_name(text: str) -> str:
     """Return *text* as a name of at most 100 characters; ``-`` replaces characters that could need quotes."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")[:100] or "rapthor"
@@ -148,7 +142,7 @@ def submit_description(
     Raises:
         ConfigError: the description cannot contain a file name, the container or a line of the user.
     """
-    _reject_unfit(resources.container, input_files, command)
+    _reject_unfit(resources.container, input_files)
     datasets = format_count(len(set(run.dids)), "dataset")
     return _join_lines(
         f"# {printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
@@ -204,7 +198,8 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
     """Return the lines with the job's attributes and its rank."""
     literals = {**run.attributes, **(gpu.attributes if gpu else {})}
     if path_sites is not None:
-        literals[PATHS_ATTRIBUTE] = _string_list_literal(path_sites)
+        # sorted, so that equal runs share an autocluster
+        literals[PATHS_ATTRIBUTE] = list_literal(map(string_literal, sorted(set(path_sites))))
     rank = gpu.rank_expression(run.options.rank) if gpu else run.options.rank
     return [
         "# the datasets that the job reads; the schedd's transform makes requirements and rank from them",
@@ -229,8 +224,8 @@ def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: RunSites)
     ]
 
 
-def _reject_unfit(container: str | None, input_files: Sequence[str], command: Sequence[str]) -> None:
-    """Raise ConfigError if a submit description cannot contain a name or a word of the command."""
+def _reject_unfit(container: str | None, input_files: Sequence[str]) -> None:
+    """Raise ConfigError if a submit description cannot contain a name."""
     problems = [
         f"{name!r} cannot be a file of the job: {why}: rename the file"
         for name in input_files
@@ -238,17 +233,8 @@ def _reject_unfit(container: str | None, input_files: Sequence[str], command: Se
     ]
     if container and (why := unfit_value_reason(container)):
         problems.append(f"the container {container!r} cannot be in a submit description: {why}")
-    problems += [
-        f"the command's word {word!r} cannot be in a submit description: {why}"
-        for word in command
-        if (why := unfit_reason(f"{word}'"))  # the description has a quote after the word
-    ]
     if problems:
         raise ConfigError(problems)
-
-
-def _kibibytes(gigabytes: float) -> int:
-    return max(1, round(gigabytes * 1e9 / 2**10))
 
 
 def as_ad(run: RapthorRun) -> str:

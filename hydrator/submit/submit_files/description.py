@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,32 +62,26 @@ class QueueStatement:
     end: int
 
 
+@dataclass(eq=False)
 class Description:
-    """A submit description as condor_submit would read it.
+    """A submit description as condor_submit would read it in *folder*.
 
     ``queues`` has the queue statements in its text; the first one makes the first jobs. ``unread`` is the
-    reason why it was not read; such a description has no values. If *is_refused*, the bindings cannot parse
-    it, so condor_submit cannot either. *has_environment*: it will be submitted with this environment.
+    reason why it was not read; such a description has no values. If ``is_refused``, the bindings cannot parse
+    it, so condor_submit cannot either. ``has_environment``: it will be submitted with this environment.
     """
 
-    def __init__(
-        self,
-        submit: "htcondor2.Submit | None",
-        folder: Path,
-        queues: Sequence[QueueStatement] = (),
-        unread: str = "",
-        *,
-        is_refused: bool = False,
-        has_environment: bool = True,
-    ) -> None:
-        self._submit = submit
-        self._folder = folder
-        self.queues = queues
-        self.unread = unread
-        self.is_refused = is_refused
-        self._has_environment = has_environment
-        self._own_macros = {name.lower() for name in submit or ()}
-        self._found: dict[str, frozenset[tuple[str, str]]] = {}
+    _submit: "htcondor2.Submit | None"
+    _folder: Path
+    queues: Sequence[QueueStatement] = ()
+    unread: str = ""
+    is_refused: bool = field(default=False, kw_only=True)
+    has_environment: bool = field(default=True, kw_only=True)
+    _found: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        # now, because expand_for_jobs sets macros
+        self._own_macros = {name.lower() for name in self._submit or ()}
 
     def value(self, name: str) -> str | None:
         """Return the text that the description has for the command *name*, with its macros; None without."""
@@ -180,7 +174,7 @@ class Description:
         """Return whether *name* has a random value, or one from an environment that is not ours."""
         functions = {function for function, _ in self._references(name)}
         is_random = any(function.startswith("RANDOM") for function in functions)
-        return is_random or ("ENV" in functions and not self._has_environment)
+        return is_random or ("ENV" in functions and not self.has_environment)
 
     def _job_macros(self, name: str) -> set[str]:
         own = self._own_macros | {each.lower() for each in self.item_names}
