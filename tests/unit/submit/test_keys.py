@@ -9,7 +9,7 @@ import pytest
 from hydrator.domain.ads.dataset_sets import hash_key
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import read_dag, read_node
-from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, add_datasets_to_dag, input_names
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
 
 
@@ -156,6 +156,17 @@ def test_list_that_is_not_known_before_the_submission_has_no_key(text, reason):
     done = added(text)
     assert done.text.decode() == lengthened(text)
     assert reason in done.notes[-1]
+
+
+def test_macro_of_the_file_with_the_name_of_one_that_differs_per_job_is_known():
+    text = LIST.replace("lofar:a", "lofar:$(day)") + "queue\n"
+    assert f'"{AB}"' in added("day = a\n" + text).text.decode()
+    assert PER_JOB in added(text).notes[-1]
+
+
+def test_job_macros_are_still_those_of_jobs_after_their_values_were_tried():
+    description = read_description(b"arguments = $(Process) b\nqueue 2\n", Path.cwd())
+    assert input_names(description) == input_names(description) == (["b"], ["0", "1"])
 
 
 def test_new_list_has_no_key_if_another_may_stand_between_queue_statements():
