@@ -52,6 +52,11 @@ ABSENT_SECONDS: Final = 600.0
 """Jobs whose data is at no site wait for it for this time; then they may run anywhere."""
 MAX_READ_SECONDS: Final = 10.0**7
 """Longest read in an ad, 116 days: what a slot offers to a job has up to eight digits."""
+MAX_REUSE_SECONDS: Final = 600.0
+"""A schedd starts the next job of a slot by the ad with which it claimed the slot, if the openings in it are
+still valid; else the slot waits for the negotiator. So they are valid for one more job, up to this long.
+START looks at the live ad.
+"""
 CLOCK_SLACK_SECONDS: Final = 1.0
 """A round may begin this much before its time."""
 
@@ -353,7 +358,8 @@ class _Round:
                 ahead[source] += 1
             outlooks.setdefault(jobs.group[0], outlook)
         memory = PacingMemory(self._round, self._jobs, self._leases)
-        until = self._now + self._lateness + 2 * self._interval
+        reuse = min(self._pool.run_seconds, MAX_REUSE_SECONDS)
+        until = self._now + self._lateness + 2 * self._interval + reuse
         openings = {site: self._openings.get(site, {}) for site in self._sites.cores}
         return Pacing(openings, until, self._backlog, outlooks, memory)
 

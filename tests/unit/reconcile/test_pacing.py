@@ -205,8 +205,14 @@ def test_opening_says_how_long_what_and_from_where_jobs_read():
     sets = {X: SetBytes({(UK,): 100 * GB}, {DE: 25 * GB})}
     made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 1}, sets=sets)
     assert made.openings[DE][X] == (600, UK, 75 * GB)
-    assert made.open_until == 150
     assert made.backlog == {UK: 1}
+
+
+@pytest.mark.parametrize(("run", "until"), [(60.0, 210), (3600.0, 750)])
+def test_openings_are_valid_until_a_claimed_slot_takes_one_more_short_job(run, until):
+    sets = {X: at((UK, GB))}
+    made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 1}, sets=sets, run=run)
+    assert made.open_until == until
 
 
 def test_jobs_that_insist_on_their_data_count_for_the_backlog_only():
