@@ -279,6 +279,7 @@ class _Kind:
         has_free_slots: some of the homes have free slots for the request.
         rates: the rate at which the fastest site reads each part.
         idle, local: the idle jobs, and those of them for which free slots at home are kept.
+        load, backlog: the waiting cores for each core, and the idle jobs, at the best of the homes.
     """
 
     def __init__(self, parts: tuple[Holders, ...], request: Resources, sites: _Sites) -> None:
@@ -289,7 +290,8 @@ class _Kind:
         )
         self.has_free_slots = any(sites.count_free(home, request) for home in self.homes)
         self.rates = tuple(map(sites.find_best_rate, parts))
-        self.idle = self.local = 0
+        self.idle = self.local = self.backlog = 0
+        self.load = 0.0
 
     @cached_property
     def routes(self) -> list[_Route]:
@@ -300,6 +302,13 @@ class _Kind:
             if sources and all(sources.values()) and self._sites.is_large_enough(site, self.request):
                 routes.append((site, sources))
         return routes
+
+    def list_excluded(self) -> tuple[Site, ...]:
+        """Return the sources of parts that sites with large enough slots lack and may not read."""
+        large = [site for site in self._sites.cores if self._sites.is_large_enough(site, self.request)]
+        lacking = ((part, site) for site in large for part in self.parts if site not in part)
+        parts = {part for part, site in lacking if not self._sites.list_sources(part, site)}
+        return tuple(sorted({source for part in parts for source in part}))
 
 
 class _Round:
@@ -319,6 +328,7 @@ class _Round:
         self._patience = patience
         self._round = memory.round + 1
         self._sites = _Sites(pool)
+        self._kinds: dict[tuple[tuple[Holders, ...], Resources], _Kind] = {}
         self._jobs: dict[Group, _Jobs] = {}
         self._leases: dict[Group, Lease] = {}
         self._openings: defaultdict[Site, dict[str, Opening]] = defaultdict(dict)
@@ -337,10 +347,7 @@ class _Round:
         self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
         self._unused = self._review_leases(memory.leases, begun)
         self._reserved = self._sum_seconds(begun)
-        self._load = cache(self._compute_load)
-        self._find_backlog = cache(lambda kind: min(self._backlog[home] for home in kind.homes))
         self._wait_seconds = cache(self._compute_wait_seconds)
-        self._count_slots = cache(self._count_slots_left)
         self._list_useful = cache(self._find_useful)
 
     def run(self) -> Pacing:
@@ -349,7 +356,14 @@ class _Round:
             group[0]: Outlook(Reason.OPEN, tuple(lease.openings)) for group, lease in self._leases.items()
         }
         ahead: Counter[Site] = Counter()
-        queue = [jobs for group, jobs in self._jobs.items() if group not in self._leases]
+        kinds = self._kinds.values()
+        bound = {kind for kind in kinds if kind.homes and not self._list_useful(kind, is_short=True)}
+        queue = []
+        for group, jobs in self._jobs.items():
+            if jobs.kind in bound:  # no site elsewhere takes them, so their turn does not matter
+                outlooks.setdefault(group[0], self._describe_home(jobs))
+            elif group not in self._leases:
+                queue.append(jobs)
         for jobs in sorted(queue, key=self._order):
             outlook = self._decide(jobs)
             if outlook.reason is Reason.TURN and outlook.sites:
@@ -365,11 +379,7 @@ class _Round:
 
     def _order(self, jobs: _Jobs) -> tuple[float, float, int]:
         """Return the place of *jobs*: by turn, then the longest backlog at home first, then by chance."""
-        return jobs.turn.round, -self._load(jobs.kind), crc32(jobs.group[0].encode())
-
-    def _compute_load(self, kind: _Kind) -> float:
-        loads = (self._waiting_cores[home] / self._sites.cores[home] for home in kind.homes)
-        return min(loads, default=inf)
+        return jobs.turn.round, -jobs.kind.load, crc32(jobs.group[0].encode())
 
     # links
 
@@ -429,7 +439,7 @@ class _Round:
 
     def _count_jobs(self, past: Mapping[Group, _Jobs]) -> None:
         """Note the idle jobs, and add up those that wait at each home."""
-        kinds: dict[tuple[tuple[Holders, ...], Resources], _Kind] = {}
+        kinds = self._kinds
         first_turn = Turn(self._round)
         for waiting in self._pool.waiting:
             size = self._pool.sets.get(waiting.key)
@@ -451,6 +461,10 @@ class _Round:
                 self._backlog[home] += kind.idle
                 self._waiting_cores[home] += kind.idle * kind.request.cpus / len(kind.homes)
                 self._local_jobs[home] += kind.local / len(kind.homes)
+        for kind in kinds.values():
+            loads = (self._waiting_cores[home] / self._sites.cores[home] for home in kind.homes)
+            kind.load = min(loads, default=inf)
+            kind.backlog = min((self._backlog[home] for home in kind.homes), default=0)
 
     def _is_stuck(self, jobs: _Jobs, nearest: Sequence[Site]) -> bool:
         """Return True if no job of *jobs* started at its *nearest* sites since the last look."""
@@ -482,7 +496,7 @@ class _Round:
             jobs.watch = None
         return False
 
-    def _count_slots_left(self, site: Site, request: Resources) -> int:
+    def _count_slots(self, site: Site, request: Resources) -> int:
         """Return the free slots of *site* that its own idle jobs leave."""
         return max(0, self._sites.count_free(site, request) - ceil(self._local_jobs[site] - 1e-6))
 
@@ -496,7 +510,7 @@ class _Round:
         own_seconds = self._waiting_cores[site] / self._sites.cores[site] * self._pool.run_seconds
         return is_short and own_seconds < self._lateness
 
-    def _find_useful(self, kind: _Kind, is_short: bool) -> list[_Route]:
+    def _find_useful(self, kind: _Kind, *, is_short: bool) -> list[_Route]:
         return [route for route in kind.routes if self._is_useful(route[0], kind.request, is_short)]
 
     # decisions
@@ -510,9 +524,9 @@ class _Round:
         if homes and self._has_time(jobs, homes, shortest):
             return self._describe_home(jobs)
         is_short = shortest <= self._interval
-        routes = self._list_useful(kind, is_short) if homes else kind.routes
+        routes = self._list_useful(kind, is_short=is_short) if homes else kind.routes
         if not routes:
-            return self._describe_home(jobs) if homes else self._describe_nowhere(jobs)
+            return self._describe_home(jobs) if homes else Outlook(Reason.NOWHERE, kind.list_excluded())
         alike = kind, is_short
         if alike not in self._closed and not any(map(self._is_passable, routes)):
             sources = (source for part in routes[0][1].values() for source in part)
@@ -524,18 +538,7 @@ class _Round:
         return self._choose_reads(jobs, self._find_reads(jobs.size, routes), is_short)
 
     def _describe_home(self, jobs: _Jobs) -> Outlook:
-        return Outlook(Reason.BESIDE, jobs.kind.homes, self._find_backlog(jobs.kind) - jobs.idle)
-
-    def _describe_nowhere(self, jobs: _Jobs) -> Outlook:
-        """Return an outlook with the sources that no site may read, if slots are large enough."""
-        kind, sites = jobs.kind, self._sites
-        if not any(sites.is_large_enough(site, kind.request) for site in sites.cores):
-            return Outlook(Reason.NOWHERE)
-        sources = {source for part in kind.parts for source in part}
-        return Outlook(
-            Reason.NOWHERE,
-            tuple(source for source in sorted(sources) if sites.find_fastest_rate(source) <= 0),
-        )
+        return Outlook(Reason.BESIDE, jobs.kind.homes, jobs.kind.backlog - jobs.idle)
 
     def _is_passable(self, route: _Route) -> bool:
         """Return True if links have room for a read on *route*."""

@@ -185,6 +185,8 @@ def test_set_whose_sources_are_excluded_and_have_no_slots_is_nowhere_and_names_t
     world = {"sites": {DE: slots(4)}, "jobs": {X: 1}, "sets": {X: SetBytes({(NL, UK): GB})}}
     made = rounds(3, **world, rates={(UK, DE): 0.0, (NL, DE): -1.0})
     assert (opened(made), made.outlooks) == ({}, {X: (Reason.NOWHERE, (NL, UK), 0)})
+    parts = {"sites": {UK: slots(4)}, "jobs": {X: 1}, "sets": {X: at((UK, GB), (NL, GB))}}
+    assert rounds(1, **parts, rates={(NL, UK): 0.0}).outlooks == {X: (Reason.NOWHERE, (NL,), 0)}
 
 
 @pytest.mark.parametrize(("size", "rate"), [(75 * GB, 1e-300), (75 * GB, 1e-9), (10**25, GBIT)])
