@@ -106,7 +106,18 @@ NONSENSE = (
 def facts(*replicas: Replica, at: datetime = NOON, now: datetime = NOON, sites=(CAM, RAL), asked=()):
     """The snapshot that follows from one catalogue holding just *replicas*."""
     answer = holding(*replicas, at=at, sites=sites, asked=asked)
-    return build_snapshot({"rucio": memory(answer, now)}, set(answer.readings), now=now, max_age=BOUND)
+    return with_times(
+        build_snapshot({"rucio": memory(answer, now)}, set(answer.readings), now=now, max_age=BOUND)
+    )
+
+
+def with_times(snapshot: Snapshot) -> Snapshot:
+    """The *snapshot* with the time of each fact, as a reader sees it."""
+    sites = {
+        site: replace(known, facts={did: known.find(did) for did in known.facts})
+        for site, known in snapshot.sites.items()
+    }
+    return replace(snapshot, sites=sites)
 
 
 def ad(*available: str, site: Site = CAM, at: datetime = NOON, generation: int = 1) -> SiteAd:

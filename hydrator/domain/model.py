@@ -6,7 +6,7 @@ Frozen values and enums only; no clock, no socket, no log. Times are aware UTC d
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -279,12 +279,21 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """The state of one dataset at one site; ``as_of`` is the time when a catalogue reported this state."""
+    """The state of one dataset at one site.
+
+    ``as_of`` is the time when a catalogue reported this state. It is None if this is the time of the whole
+    reading: of the record or of the site that the fact is in.
+    """
 
     state: DatasetState
-    as_of: datetime
+    as_of: datetime | None = None
     fraction: float | None = None
     provenance: Provenance = NO_PROVENANCE
+
+
+def add_time(fact: Fact, as_of: datetime | None) -> Fact:
+    """Return *fact* with its time, which is *as_of* if the fact has none of its own."""
+    return replace(fact, as_of=as_of) if fact.as_of is None else fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +302,11 @@ class SiteFacts:
 
     as_of: datetime
     facts: Mapping[Did, Fact]
+
+    def find(self, did: Did) -> Fact | None:
+        """Return the fact about *did* with its time; None without one."""
+        fact = self.facts.get(did)
+        return fact and add_time(fact, self.as_of)
 
 
 @dataclass(frozen=True, slots=True)

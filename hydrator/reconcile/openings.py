@@ -29,7 +29,6 @@ from hydrator.reconcile.pacing import (
     WaitingJobs,
     pace,
 )
-from hydrator.reconcile.snapshot.merge import without_times
 
 DEFAULT_RUN_SECONDS: Final = 3600.0
 DEFAULT_BYTES: Final = 10**9
@@ -81,7 +80,7 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
     partial: defaultdict[Did, dict[Site, float]] = defaultdict(dict)
     moving: set[Did] = set()
     for site, facts in sorted(snapshot.sites.items()):
-        for did, fact in without_times(facts.facts).items():
+        for did, fact in facts.facts.items():
             if did not in dids:
                 continue
             if fact.state is DatasetState.AVAILABLE:

@@ -22,7 +22,6 @@ from hydrator.domain.model import (
     Demand,
     DemandEntry,
     Did,
-    Fact,
     Origin,
     Site,
     SiteAd,
@@ -36,8 +35,7 @@ from hydrator.domain.units import ByDid, ByName, ByPublisher, ByState, Bytes, Co
 
 from .demand import KEEP_DEMAND
 from .history import DatasetChange
-from .snapshot.memory import AT_LAST_POLL, CatalogueMemory
-from .snapshot.merge import FactRows, without_times
+from .snapshot.memory import CatalogueMemory
 from .snapshot.removal_guard import HeldLoss, HoldCause
 
 if TYPE_CHECKING:  # a command that only reads the document needs no reconciler
@@ -588,11 +586,12 @@ class _Facts:
         states, oldest_at = {}, {}
         complete_by_site = []
         for site, known in sorted(snapshot.sites.items()):
-            rows = without_times(known.facts)
+            rows = known.facts
             states_of_rows = list(map(_STATE_OF, rows.values()))
             counts = Counter(states_of_rows)
             states[site] = {state.value: counts[state] for state in DatasetState if state in counts}
-            oldest_at[site] = _find_oldest(known, rows)
+            times = set(map(_TIME_OF, rows.values()))  # few, or only None
+            oldest_at[site] = min((at or known.as_of for at in times), default=None)
             is_complete = map(is_, states_of_rows, repeat(DatasetState.AVAILABLE))
             complete_by_site.append(frozenset(compress(rows, is_complete)))
         present = frozenset[Did]().union(*(known.facts.keys() for known in snapshot.sites.values()))
@@ -607,14 +606,6 @@ class _Facts:
             if anywhere.issuperset(entry.dids)
             and any(complete.issuperset(entry.dids) for complete in self.complete_by_site)
         )
-
-
-def _find_oldest(site: SiteFacts, rows: Mapping[Did, Fact]) -> datetime | None:
-    """Return the time of the oldest of the stored *rows* of *site*."""
-    times = set(map(_TIME_OF, rows.values()))
-    if isinstance(site.facts, FactRows) and AT_LAST_POLL in times:
-        times = times - {AT_LAST_POLL} | {site.facts.now}
-    return min(times, default=None)
 
 
 def find_unseen(
@@ -671,7 +662,7 @@ def build_datasets(
             tuple(sorted(site for site, omitted in knowledge.dids_without_room.items() if did in omitted)),
             tuple(knowledge.similar_names.get(did, ())),
             tuple(
-                view_fact(site, known.facts[did])
+                view_fact(site, known, did)
                 for site, known in sorted(snapshot.sites.items())
                 if did in known.facts
             ),
@@ -680,8 +671,9 @@ def build_datasets(
     ]
 
 
-def view_fact(site: Site, fact: Fact) -> FactView:
-    """Return the entry of a dataset at *site*."""
+def view_fact(site: Site, known: SiteFacts, did: Did) -> FactView:
+    """Return the entry of *did* at *site*, which has it."""
+    fact = known.facts[did]
     source = fact.provenance
     provenance = {} if source is NO_PROVENANCE else public_provenance(source)
-    return FactView(site, fact.state, fact.fraction, to_unix(fact.as_of), provenance)
+    return FactView(site, fact.state, fact.fraction, to_unix(fact.as_of or known.as_of), provenance)

@@ -186,5 +186,6 @@ def _missing_answer(memory: CatalogueMemory, did: Did, since: datetime) -> str |
         return f"it could not query {shorten_list(sorted(silent))}"
     if record is None:
         return "it has not answered about it yet"
-    is_old = record.read_at < since or any(fact.as_of < since for fact in record.facts.values())
+    times = (record.read_at or memory.answered_at, *(fact.as_of for fact in record.facts.values()))
+    is_old = any(at is not None and at < since for at in times)
     return "its answer is too old" if is_old else None

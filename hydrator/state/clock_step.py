@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hydrator.domain.ports import Clock
-from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 
 MIN_STEP: Final = timedelta(seconds=2)
@@ -55,6 +54,5 @@ def seconds_ahead(state: ReconcileState, now: datetime) -> float:
     newest = [memory.answered_at for memory in state.memories.values() if memory.answered_at]
     newest += [ad.as_of for ad in state.ads.values()]
     for memory in state.memories.values():
-        rows = DatasetRows.wrap(memory.records).rows.values()
-        newest += [row.read_at for row in rows if row.read_at is not AT_LAST_POLL]
+        newest += [record.read_at for record in memory.records.values() if record.read_at]
     return max([0.0, *((at - now).total_seconds() for at in newest)])

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from hydrator.domain.errors import StateDamaged
 from hydrator.domain.model import Did
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, DatasetRows
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 
 _NOT_SAVED: Final[Mapping[str, Any]] = {"memories": {"__all__": {"records"}}}
@@ -56,10 +56,7 @@ def read_state(db: sqlite3.Connection) -> ReconcileState:
     with decoding("record"):
         for catalogue, did, body in db.execute("select catalogue, did, body from record"):
             records[catalogue][did] = adapter(DatasetRecord).validate_json(body)
-    memories = {
-        name: replace(memory, records=DatasetRows.restore(records[name], memory.answered_at))
-        for name, memory in state.memories.items()
-    }
+    memories = {name: replace(memory, records=records[name]) for name, memory in state.memories.items()}
     return replace(state, memories=memories)
 
 
@@ -92,18 +89,13 @@ def _write_records(
     db: sqlite3.Connection, catalogue: str, memory: CatalogueMemory | None, saved: CatalogueMemory | None
 ) -> None:
     """Write the records of one catalogue that differ from *saved*; None for a catalogue that is not there."""
-    rows, saved_rows = (DatasetRows.wrap(one.records).rows if one else {} for one in (memory, saved))
+    rows, saved_rows = (one.records if one else {} for one in (memory, saved))
     gone = [(catalogue, did) for did in saved_rows.keys() - rows.keys()]
     db.executemany("delete from record where catalogue = ? and did = ?", gone)
+    dump = adapter(DatasetRecord).dump_json
     changed = [
-        (catalogue, did, _encode_record(row))
+        (catalogue, did, dump(row, exclude={"reading"}, exclude_defaults=True).decode())
         for did, row in rows.items()
         if (known := saved_rows.get(did)) is not row and known != row
     ]
     insert_rows(db, "record", changed)
-
-
-def _encode_record(record: DatasetRecord) -> str:
-    """Encode *record*; AT_LAST_POLL stays a marker in it, so a poll without changes changes no row."""
-    body = adapter(DatasetRecord).dump_json(record, exclude={"reading"}, exclude_defaults=True)
-    return body.decode()

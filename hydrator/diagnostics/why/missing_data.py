@@ -115,7 +115,10 @@ def has_all_data(job: JobFacts, facts: Mapping[Did, Fact], now: datetime) -> boo
     """Return True if a site has all datasets of *job* on disk, by *facts* that are not too old for it."""
     most = job.max_age_seconds
     return most is not None and all(
-        (fact := facts.get(did)) and is_complete(fact) and to_unix(now) - to_unix(fact.as_of) < most
+        (fact := facts.get(did))
+        and fact.as_of is not None
+        and is_complete(fact)
+        and to_unix(now) - to_unix(fact.as_of) < most
         for did in job.datasets
     )
 
@@ -195,7 +198,7 @@ def _unix_time(at: datetime | int | None) -> int | None:
 def _find_fact(did: Did, site: Site, knowledge: DaemonKnowledge | None) -> Fact | None:
     """Return the daemon's fact about *did* at *site*."""
     facts = knowledge.snapshot.sites.get(site) if knowledge else None
-    return facts.facts.get(did) if facts else None
+    return facts.find(did) if facts else None
 
 
 def _state_at(group: SlotGroup, did: Did) -> SlotDatasetState:

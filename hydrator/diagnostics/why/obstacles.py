@@ -274,7 +274,7 @@ def list_reasons(
 def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None, now: datetime) -> Reason:
     """Return the reason of a site without slots, with the states of the job's datasets there."""
     at = knowledge.snapshot.sites.get(site) if knowledge else None
-    facts = {did: at.facts[did] for did in job.datasets if did in at.facts} if at else {}
+    facts = {did: fact for did in job.datasets if (fact := at.find(did))} if at else {}
     text = "the pool has no slot of this site"
     if facts:
         text += f"; the site has {shorten_list([f'{did} {state_words(one)}' for did, one in facts.items()])}"

@@ -23,7 +23,7 @@ from hydrator.domain.ads.openings import Openings, write_openings
 from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Site, SiteAd, from_unix, to_unix
 from hydrator.domain.text import matches_any
 from hydrator.domain.untrusted import is_ahead
-from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
+from hydrator.reconcile.snapshot.merge import limit_age
 
 FRACTION_DIGITS = 2
 _EMPTY_LINES_BYTES = tuple(
@@ -94,7 +94,7 @@ def choose_datasets(
         states_bytes += key + len(fact.state) + 2
         if is_partial(fact):
             fractions_bytes += key + 2 + FRACTION_DIGITS
-        if fact.as_of is not AT_LAST_POLL and to_unix(fact.as_of) < site_as_of:
+        if fact.as_of is not None and to_unix(fact.as_of) < site_as_of:
             ages_bytes += key + 10
         total_bytes = _EMPTY_LINES_BYTES[0] + states_bytes + fractions_bytes + ages_bytes
         if (
@@ -167,7 +167,7 @@ def redraft(ad: SiteAd, *, now: datetime, max_age: timedelta, never: tuple[str, 
     """
     lines = dict(ad.content)
     facts = {
-        did: fact if now - fact.as_of <= max_age else Fact(DatasetState.UNKNOWN, fact.as_of)
+        did: limit_age(fact, ad.as_of, now, max_age)
         for did, fact in facts_of(ad).items()
         if not matches_any(did, never)
     }
@@ -284,7 +284,7 @@ def _fractions(states: Mapping[Did, Fact]) -> Iterable[tuple[Did, str]]:
 def _ages(states: Mapping[Did, Fact], as_of: datetime) -> Iterable[tuple[Did, str]]:
     of_site = to_unix(as_of)
     for did, fact in states.items():
-        if fact.as_of is not AT_LAST_POLL and (at := to_unix(fact.as_of)) < of_site:
+        if fact.as_of is not None and (at := to_unix(fact.as_of)) < of_site:
             yield did, str(at)
 
 

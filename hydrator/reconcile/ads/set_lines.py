@@ -21,7 +21,6 @@ from typing import Final, NamedTuple, overload
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import SetKey, quote_key
 from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Origin, to_unix
-from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
 from .drafts import STATE_LINES_BYTES, Budget
 
@@ -137,7 +136,7 @@ class SetFacts(NamedTuple):
             return UNKNOWN
         if any(fact.state is DatasetState.UNKNOWN for fact in here.values()):
             return UNKNOWN
-        times = [fact.as_of for fact in here.values() if fact.as_of is not AT_LAST_POLL]
+        times = [fact.as_of for fact in here.values() if fact.as_of is not None]
         oldest = min(times) if times else None
         if len(here) == len(dids) and all(f.state is DatasetState.AVAILABLE for f in here.values()):
             return SetRow(WHOLE, oldest)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import chain
 
 from hydrator.domain.model import Demand, Did, Site, SiteFacts, Snapshot
-from hydrator.reconcile.snapshot.merge import without_times
 
 from .drafts import (
     BUDGET,
@@ -77,7 +76,7 @@ def draft_site_ads(
     colliding = frozenset(did for clash in snapshot.case_collisions for did in clash)
     drafts = {}
     for site, facts in sorted(snapshot.sites.items()):
-        rows = without_times(facts.facts)
+        rows = facts.facts
         listed = {did: fact for did, fact in rows.items() if did not in colliding} if colliding else rows
         drafts[site] = _draft(site, SiteFacts(facts.as_of, listed), demanded, snapshot, budget)
     return drafts

@@ -30,30 +30,13 @@ from hydrator.domain.model import (
     Snapshot,
     Survey,
     Unseen,
+    add_time,
 )
 from hydrator.domain.text import matches_any
 
-from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows, TimestampedRows
+from .memory import CatalogueMemory, DatasetRecord
 
 _STATE_RANK = {state: -place for place, state in enumerate(DatasetState)}
-
-
-class FactRows(TimestampedRows[Fact]):
-    """The facts of one site by dataset; a look-up returns *now* in place of the marker AT_LAST_POLL."""
-
-    __slots__ = ("now",)
-
-    def __init__(self, rows: Mapping[Did, Fact], now: datetime) -> None:
-        super().__init__(rows)
-        self.now = now
-
-    def with_timestamp(self, row: Fact) -> Fact:
-        return replace(row, as_of=self.now) if row.as_of is AT_LAST_POLL else row
-
-
-def without_times(facts: Mapping[Did, Fact]) -> Mapping[Did, Fact]:
-    """Return *facts* for readers that need no exact time: they may have the marker AT_LAST_POLL."""
-    return facts.rows if isinstance(facts, FactRows) else facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +72,14 @@ class NameIndex:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """One catalogue's rows; ``is_current`` means that the catalogue's last answer is from this cycle."""
-
-    rows: Mapping[Did, DatasetRecord]
-    answered_at: datetime
-    is_current: bool
-
-
-def _sources(memories: Mapping[str, CatalogueMemory], now: datetime) -> list[_Source]:
-    """Return the rows of each catalogue that has answered at least once."""
-    return [
-        _Source(DatasetRows.wrap(memory.records).rows, memory.answered_at, memory.answered_at == now)
-        for memory in memories.values()
-        if memory.answered_at is not None
-    ]
-
-
-def pick_better(one: Fact, other: Fact, now: datetime = AT_LAST_POLL) -> Fact:
+def pick_better(one: Fact, other: Fact, read_at: datetime) -> Fact:
     """Return the fact with the better state; if the states are equal, the newer fact.
 
-    Unless the dataset is complete, use the larger of both fractions. AT_LAST_POLL counts as the time *now*.
+    Unless the dataset is complete, use the larger of both fractions. *read_at* is the time of a fact without
+    one.
     """
-    one_as_of, other_as_of = (now if fact.as_of is AT_LAST_POLL else fact.as_of for fact in (one, other))
-    is_other_better = (_STATE_RANK[other.state], other_as_of) > (_STATE_RANK[one.state], one_as_of)
-    best = other if is_other_better else one
+    keys = [(_STATE_RANK[fact.state], fact.as_of or read_at) for fact in (one, other)]
+    best = other if keys[1] > keys[0] else one
     if best.state is DatasetState.AVAILABLE:
         return best
     fractions = [fact.fraction for fact in (one, other) if fact.fraction is not None]
@@ -125,10 +90,33 @@ def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
     """Return the bytes of each dataset; the largest value if catalogues report several."""
     sizes: dict[Did, int] = {}
     for memory in memories.values():
-        for did, record in DatasetRows.wrap(memory.records).rows.items():
+        for did, record in memory.records.items():
             if record.bytes_total is not None:
                 sizes[did] = max(sizes.get(did, 0), record.bytes_total)
     return sizes
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One catalogue's records.
+
+    ``is_newest``: a fact of the last complete answer, at ``answered_at``, has the time of its site.
+    """
+
+    records: Mapping[Did, DatasetRecord]
+    answered_at: datetime
+    is_newest: bool
+
+
+def _sources(memories: Mapping[str, CatalogueMemory], now: datetime, max_age: timedelta) -> list[_Source]:
+    """Return the records of each catalogue that has answered at least once."""
+    newest = max((one.answered_at for one in memories.values() if one.answered_at), default=now)
+    is_fresh = now - newest <= max_age
+    return [
+        _Source(one.records, at, is_fresh and at == newest and not one.last_read_at)
+        for one in memories.values()
+        if (at := one.answered_at) is not None
+    ]
 
 
 def _merge_dataset(
@@ -137,40 +125,31 @@ def _merge_dataset(
     """Return, by site, the best fact that any catalogue has about *did*."""
     best: Mapping[Site, Fact] | None = None
     for source in sources:
-        record = source.rows.get(did)
+        record = source.records.get(did)
         if record is None:
             continue
-        if record.read_at is AT_LAST_POLL and source.is_current:
-            facts: Mapping[Site, Fact] = record.facts
-        else:
-            facts = {
-                site: _apply_max_age(fact, source.answered_at, now, max_age)
-                for site, fact in record.facts.items()
-            }
+        facts, read_at = record.facts, record.read_at or source.answered_at
+        if record.read_at is not None or not source.is_newest:
+            facts = {site: limit_age(fact, read_at, now, max_age) for site, fact in facts.items()}
         if best is None and not record.previous_facts:
             best = facts
             continue
         both = dict(best or {})
-        for site, fact in (*facts.items(), *record.previous_facts.items()):
-            current = (
-                _apply_max_age(fact, source.answered_at, now, max_age)
-                if fact is record.previous_facts.get(site)
-                else fact
-            )
-            both[site] = pick_better(both[site], current, now) if site in both else current
+        previous = (
+            (site, limit_age(one, read_at, now, max_age)) for site, one in record.previous_facts.items()
+        )
+        for site, fact in (*facts.items(), *previous):
+            both[site] = pick_better(both[site], fact, now) if site in both else fact
         best = both
     return best or {}
 
 
-def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: timedelta) -> Fact:
-    """Return *fact* with its real time, which is *answered_at* for AT_LAST_POLL.
-
-    The state becomes UNKNOWN if the fact is older than *max_age*.
-    """
-    as_of = answered_at if fact.as_of is AT_LAST_POLL else fact.as_of
+def limit_age(fact: Fact, read_at: datetime, now: datetime, max_age: timedelta) -> Fact:
+    """Return *fact* with its time, or *read_at*; its state becomes UNKNOWN if it is older than *max_age*."""
+    as_of = fact.as_of or read_at
     if now - as_of > max_age:
         return Fact(DatasetState.UNKNOWN, as_of, provenance=fact.provenance)
-    return fact if as_of is fact.as_of else Fact(fact.state, as_of, fact.fraction, fact.provenance)
+    return fact if fact.as_of else Fact(fact.state, as_of, fact.fraction, fact.provenance)
 
 
 def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site, dict[Did, Fact]]:
@@ -184,9 +163,7 @@ def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site
     return rows
 
 
-def _site_read_times(
-    memories: Mapping[str, CatalogueMemory], rows: Mapping[Site, Mapping[Did, Fact]]
-) -> dict[Site, datetime]:
+def _site_read_times(memories: Mapping[str, CatalogueMemory]) -> dict[Site, datetime]:
     """Return, by site, the time of the newest complete reading of the site."""
     times: dict[Site, datetime] = {}
     for memory in memories.values():
@@ -195,14 +172,12 @@ def _site_read_times(
         for site in memory.sites:
             read_at = memory.last_read_at.get(site, memory.answered_at)
             times[site] = max(times.get(site, read_at), read_at)
-        # A site that the catalogue no longer lists keeps its facts and their times.
-        records = DatasetRows.wrap(memory.records)
-        for did in records.individually_dated:
-            for site, fact in records.rows[did].facts.items():
+        # A site that the catalogue no longer lists, or could never query, keeps its facts and their times.
+        for record in memory.records.values():
+            for site, fact in record.facts.items() if record.read_at else ():
                 if site not in memory.sites:
-                    times[site] = max(times.get(site, fact.as_of), fact.as_of)
-    for site in rows.keys() - times.keys():  # of a catalogue that could never query the whole site
-        times[site] = max(fact.as_of for fact in rows[site].values())
+                    at = fact.as_of or record.read_at or memory.answered_at
+                    times[site] = max(times.get(site, at), at)
     return times
 
 
@@ -219,7 +194,7 @@ def _index_names(memories: Mapping[str, CatalogueMemory], demanded_dids: Abstrac
     existing: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():
-        for did, record in DatasetRows.wrap(memory.records).rows.items():
+        for did, record in memory.records.items():
             if did in demanded_dids:
                 index = existing if record.facts else absent
                 index[did] = index[did] | record.case_variants if did in index else record.case_variants
@@ -277,58 +252,67 @@ def apply_survey(
     if the catalogue no longer lists the site, or could not query the site for any of the datasets. The
     memory's sites do not include a site that the catalogue could never query.
     """
-    rows = DatasetRows.wrap(memory.records)
-    dropped = [] if rows.keys() <= demanded_dids else [did for did in rows.rows if did not in demanded_dids]
+    dropped = memory.records.keys() - demanded_dids
     if isinstance(answer, Survey):
         return _apply_readings(memory, answer, demanded_dids, dropped, now)
-    records = rows.apply_answer(rows.polled_at, {}, dropped)
+    records = update_records(memory.records, {}, dropped)
     if isinstance(answer, Unseen):
         reasons = dict.fromkeys(demanded_dids, answer.reason)
         return replace(memory, records=records, unseen_reasons=reasons, failure=answer.reason)
     reasons = {
         did: memory.unseen_reasons.get(did, _PENDING_REASON)
         for did in demanded_dids
-        if did in memory.unseen_reasons or did not in rows.rows
+        if did in memory.unseen_reasons or did not in records
     }
     return replace(memory, records=records, unseen_reasons=reasons)
+
+
+def update_records(
+    records: Mapping[Did, DatasetRecord],
+    new_records: Mapping[Did, DatasetRecord],
+    dropped_dids: AbstractSet[Did] = frozenset(),
+) -> Mapping[Did, DatasetRecord]:
+    """Return *records* with *new_records* and without *dropped_dids*."""
+    if dropped_dids:
+        records = {did: record for did, record in records.items() if did not in dropped_dids}
+    return {**records, **new_records} if new_records else records
 
 
 def _apply_readings(
     memory: CatalogueMemory,
     survey: Survey,
     demanded_dids: AbstractSet[Did],
-    dropped_dids: Collection[Did],
+    dropped_dids: AbstractSet[Did],
     now: datetime,
 ) -> CatalogueMemory:
-    """Return *memory* with the readings of *survey*; a reading without changes leaves its row unchanged."""
-    rows = DatasetRows.wrap(memory.records)
+    """Return *memory* with the readings of *survey*; one without changes leaves its record unchanged."""
     answered_at = min(survey.started_at, now)
     can_repeat = survey.sites == memory.sites and not memory.last_read_at
     new_records: dict[Did, DatasetRecord] = {}
     unseen_reasons = {}
     for did in demanded_dids:
-        reading, row = survey.readings.get(did, _MISSING_READING), rows.rows.get(did)
-        is_of_last_poll = row is not None and row.read_at is AT_LAST_POLL
+        reading, record = survey.readings.get(did, _MISSING_READING), memory.records.get(did)
+        is_of_last_answer = record is not None and record.read_at is None
+        previous = record.with_time(memory.answered_at) if record else None
         if isinstance(reading, Unseen):
             unseen_reasons[did] = reading.reason
-            if row is not None and is_of_last_poll:  # keep the row of the earlier answer
-                new_records[did] = rows.with_timestamp(row)
+            if previous and is_of_last_answer:
+                new_records[did] = previous
             continue
         read_at = min(now, reading.as_of)
         if (
             can_repeat
-            and row is not None
-            and is_of_last_poll
+            and record is not None
+            and is_of_last_answer
             and read_at == answered_at
-            and _is_repeat(reading, row.reading)
+            and _is_repeat(reading, record.reading)
         ):
             continue
-        previous = rows.with_timestamp(row) if row else None
         new_records[did] = _build_record(reading, previous, survey.sites, read_at, answered_at)
     unread_sites = _find_unread_sites(survey, demanded_dids)
     last_read_at = {site: at for site in sorted(unread_sites) if (at := memory.read_at(site)) is not None}
     sites = survey.sites - (unread_sites - last_read_at.keys()) if unread_sites else survey.sites
-    records = rows.apply_answer(answered_at, new_records, dropped_dids)
+    records = update_records(memory.records, new_records, dropped_dids)
     return CatalogueMemory(
         answered_at, sites, records, unseen_reasons, survey.unmapped_storages, last_read_at=last_read_at
     )
@@ -355,14 +339,14 @@ def build_snapshot(
         A snapshot with every site that a catalogue lists, also sites without a demanded dataset. The
         ``as_of`` of a site is the time of the newest complete answer about the site.
     """
-    sources = _sources(memories, now)
-    dids = dict.fromkeys(did for source in sources for did in source.rows if did in demanded_dids)
+    sources = _sources(memories, now, max_age)
+    dids = dict.fromkeys(did for source in sources for did in source.records if did in demanded_dids)
     rows = _group_by_site({did: _merge_dataset(did, sources, now, max_age) for did in dids})
     names = _index_names(memories, demanded_dids)
     shown_names = names.without(never) if never else names
-    read_at = _site_read_times(memories, rows)
+    read_at = _site_read_times(memories)
     return Snapshot(
-        sites={site: SiteFacts(read_at[site], FactRows(rows.get(site, {}), now)) for site in sorted(read_at)},
+        sites={site: SiteFacts(read_at[site], rows.get(site, {})) for site in sorted(read_at)},
         unseen_reasons=_unseen_reasons(memories),
         case_collisions=shown_names.case_collisions,
         misspelt_dids=shown_names.misspellings,
@@ -390,18 +374,17 @@ def _build_record(
 ) -> DatasetRecord:
     """Build the record of the reading *seen*.
 
-    *read_at* is the time of this reading, *answered_at* the time of the complete answer.
+    *read_at* is the time of this reading, *answered_at* the time of the complete answer. The record has no
+    time of its own if the reading has the time of the answer, and is complete at all its sites.
     """
     unread_facts = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
-    is_plain = read_at == answered_at and not unread_facts
-    moment = AT_LAST_POLL if is_plain else read_at
     facts: dict[Site, Fact] = {}
     for replica in seen.replicas:
-        site, fact = replica.site, _fact(replica, moment)
-        facts[site] = pick_better(facts[site], fact) if site in facts else fact
-    if is_plain and facts.keys() <= named_sites:
-        return DatasetRecord(moment, facts, seen.bytes_total, seen.case_variants, reading=seen)
-    facts = {site: replace(fact, as_of=read_at) if is_plain else fact for site, fact in facts.items()}
+        site, fact = replica.site, _fact(replica)
+        facts[site] = pick_better(facts[site], fact, read_at) if site in facts else fact
+    is_complete = facts.keys() <= named_sites and facts.keys().isdisjoint(seen.unreachable_sites)
+    if read_at == answered_at and is_complete and not unread_facts:
+        return DatasetRecord(None, facts, seen.bytes_total, seen.case_variants, reading=seen)
     previous_facts = {site: fact for site, fact in unread_facts.items() if site in facts}
     return DatasetRecord(
         read_at, {**unread_facts, **facts}, seen.bytes_total, seen.case_variants, previous_facts, seen
@@ -409,9 +392,9 @@ def _build_record(
 
 
 def _unread_facts(seen: Seen, previous: DatasetRecord, named_sites: AbstractSet[Site]) -> dict[Site, Fact]:
-    """Return the *previous* facts at sites for which *seen* has no answer."""
+    """Return the *previous* facts at sites for which *seen* has no answer, each with its time."""
     return {
-        site: previous.previous_facts.get(site, fact)
+        site: add_time(previous.previous_facts.get(site, fact), previous.read_at)
         for site, fact in previous.facts.items()
         if site in seen.unreachable_sites or site not in named_sites
     }
@@ -433,11 +416,11 @@ def _find_unread_sites(answer: Survey, demanded_dids: AbstractSet[Did]) -> Abstr
     return unread_sites or frozenset()
 
 
-_PLAIN_FACTS = {state: Fact(concluded, AT_LAST_POLL) for state, concluded in _STATE_OF_REPLICA.items()}
+_PLAIN_FACTS = {state: Fact(concluded) for state, concluded in _STATE_OF_REPLICA.items()}
 """By state, the fact of a replica without details. Most facts equal one of these; store these only once."""
 
 
-def _fact(replica: Replica, read_at: datetime) -> Fact:
+def _fact(replica: Replica) -> Fact:
     provenance = replica.provenance
     if replica.storage:
         provenance = (
@@ -445,9 +428,9 @@ def _fact(replica: Replica, read_at: datetime) -> Fact:
             if provenance is NO_PROVENANCE
             else replace(provenance, storage=replica.storage)
         )
-    elif read_at is AT_LAST_POLL and provenance is NO_PROVENANCE and replica.fraction is None:
+    elif provenance is NO_PROVENANCE and replica.fraction is None:
         return _PLAIN_FACTS[replica.state]
-    return Fact(_STATE_OF_REPLICA[replica.state], read_at, replica.fraction, provenance)
+    return Fact(_STATE_OF_REPLICA[replica.state], fraction=replica.fraction, provenance=provenance)
 
 
 @lru_cache(maxsize=4096)

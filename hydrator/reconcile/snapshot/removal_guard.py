@@ -26,7 +26,7 @@ from hydrator.config.safety import RemovalGuardSettings
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.domain.text import format_count
 
-from .memory import CatalogueMemory, DatasetRecord, DatasetRows
+from .memory import CatalogueMemory, DatasetRecord
 
 Listings = Mapping[Site, Fact]
 """The sites that list a dataset, each with its fact; the fact is AVAILABLE if any catalogue says so."""
@@ -81,9 +81,8 @@ def find_listings(
     """Return the listings of each of *dids* that at least one site lists."""
     listings: dict[Did, Listings] = {}
     for memory in memories.values():
-        rows = DatasetRows.wrap(memory.records).rows
-        for did in dids if rows else ():
-            if (record := rows.get(did)) is not None and record.facts:
+        for did in dids if memory.records else ():
+            if (record := memory.records.get(did)) is not None and record.facts:
                 facts = record.facts
                 if retired:
                     facts = {site: fact for site, fact in facts.items() if site not in retired}
@@ -105,12 +104,11 @@ def find_unnamed_sites(
     lost_sites = listed_sites - frozenset[Site]().union(*(memory.sites for memory in memories.values()))
     unnamed: dict[Site, set[Did]] = {}
     for memory in memories.values() if lost_sites else ():
-        records = DatasetRows.wrap(memory.records)
-        # A row with the time of the last poll has only sites that the catalogue lists, so skip it.
-        for did in records.individually_dated & demanded_dids:
-            row = records.rows[did]
-            for site in row.facts.keys() & lost_sites:
-                if row.facts[site].as_of < row.read_at:
+        # A record of the last answer has only sites that the catalogue lists, so skip it.
+        dated = ((did, record) for did, record in memory.records.items() if record.read_at)
+        for did, record in dated:
+            for site in record.facts.keys() & lost_sites if did in demanded_dids else ():
+                if (at := record.facts[site].as_of) and record.read_at and at < record.read_at:
                     unnamed.setdefault(site, set()).add(did)
     return dict(sorted(unnamed.items()))
 
@@ -328,7 +326,7 @@ class LossCheck:
     def _is_unread(self, site: Site, did: Did) -> bool:
         """Return True if all facts of *did* at *site* are the same before and after the answers."""
         return all(
-            _fact_at(memory, site, did) == _fact_at(self.previous[name], site, did)
+            memory.find_fact(did, site) == self.previous[name].find_fact(did, site)
             for name, memory in self.current.items()
         )
 
@@ -375,11 +373,6 @@ class LossCheck:
             for site, doubt in doubts.items()
         }
         return {site: reasons_by_did for site, reasons_by_did in reasons.items() if reasons_by_did}
-
-
-def _fact_at(memory: CatalogueMemory, site: Site, did: Did) -> Fact | None:
-    record = memory.records.get(did)
-    return record.facts.get(site) if record else None
 
 
 def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], site_share: float) -> dict[Site, HoldCause]:
@@ -432,10 +425,10 @@ def _apply_holds(
     for site, dids in held_dids.items():
         for did in dids:
             old, new = previous.records.get(did), changed.get(did) or memory.records.get(did)
-            if old and new and site in old.facts:
+            if old and new and (fact := previous.find_fact(did, site)):
                 changed[did] = replace(
-                    new,
-                    facts={**new.facts, site: old.facts[site]},
+                    new.with_time(memory.answered_at),
+                    facts={**new.facts, site: fact},
                     previous_facts={
                         **new.previous_facts,
                         **{s: f for s, f in old.previous_facts.items() if s == site},
@@ -445,15 +438,14 @@ def _apply_holds(
         for did in dids:
             if new := changed.get(did) or memory.records.get(did):
                 changed[did] = replace(
-                    new,
+                    new.with_time(memory.answered_at),
                     facts=_drop_site(new.facts, site),
                     previous_facts=_drop_site(new.previous_facts, site),
                 )
     ages = {s: age for s in sorted(unread_sites & memory.sites) if (age := previous.read_at(s)) is not None}
     if not changed and not ages:
         return memory
-    rows = DatasetRows.wrap(memory.records)
-    records = rows.apply_answer(rows.polled_at, changed, ())
+    records = {**memory.records, **changed}
     return replace(memory, records=records, last_read_at={**memory.last_read_at, **ages})
 
 

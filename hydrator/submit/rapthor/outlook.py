@@ -97,7 +97,7 @@ def _site_outlook(
     unlisted = {did: _NOT_KNOWN if did in unanswered_dids else _ABSENT for did in dids}
     states = unlisted | {did: str(site_facts.facts[did].state) for did in dids if did in site_facts.facts}
     available = [did for did in dids if states[did] == State.AVAILABLE]
-    times = [site_facts.facts[did].as_of.timestamp() for did in available]
+    times = [(site_facts.facts[did].as_of or site_facts.as_of).timestamp() for did in available]
     has_all_sizes = all(did in run.sizes for did in dids)
     missing = {did: states[did] for did in dids if did not in available}
     has_paths = all(did in paths for did in dids)

@@ -25,11 +25,11 @@ from hydrator.domain.model import (
     Origin,
     Replica,
     ReplicaState,
+    SiteFacts,
     Snapshot,
 )
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.snapshot.merge import FactRows
 from hydrator.reconcile.state import ReconcileState
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
@@ -194,7 +194,7 @@ def test_a_page_after_a_cycle_counts_nothing_itself(cycles, monkeypatch):
         cycles.run()
         state = cycles.frontend.build_state()
         with monkeypatch.context() as patch:
-            patch.setattr(FactRows, "with_timestamp", lambda *_: pytest.fail("a reader builds facts"))
+            patch.setattr(SiteFacts, "find", lambda *_: pytest.fail("a reader builds facts"))
             assert cycles.get_site()["states"] == {"AVAILABLE": 1}
         assert L1 in render_overview(state)
         assert cycles.get(f"/site?site={CAM}").status_code == 200

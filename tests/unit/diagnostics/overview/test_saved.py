@@ -22,8 +22,6 @@ from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_un
 from hydrator.domain.staging_ports import StagingKind
 from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.result import PublishResult
-from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
-from hydrator.reconcile.snapshot.merge import FactRows
 from hydrator.reconcile.view import REPORT_NAME, build_view
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
@@ -145,24 +143,11 @@ def test_backlog_and_open_sets_are_those_of_the_openings():
     assert (view.pacing.sets, view.pacing.backlog, view.pacing.open_until) == (2, 3, 90)
 
 
-class CountedRows(FactRows):
-    """Facts that count how many of them are built for a reader."""
-
-    built_count = 0
-
-    def with_timestamp(self, row: Fact) -> Fact:
-        self.built_count += 1
-        return super().with_timestamp(row)
-
-
 @pytest.mark.parametrize(("age", "oldest"), [(None, NOON), (HOUR, NOON - HOUR)])
-def test_counts_of_a_site_build_no_facts(age, oldest):
-    at = AT_LAST_POLL if age is None else NOON - age
-    rows = CountedRows(
-        {L1: Fact(DatasetState.AVAILABLE, AT_LAST_POLL), L2: Fact(DatasetState.STAGING, at, 0.5)}, NOON
-    )
+def test_site_has_counts_and_the_time_of_its_oldest_fact(age, oldest):
+    at = None if age is None else NOON - age
+    rows = {L1: Fact(DatasetState.AVAILABLE), L2: Fact(DatasetState.STAGING, at, 0.5)}
     view = view_of(report_of(Snapshot({CAM: SiteFacts(NOON, rows)}), demand(L1, L2)))
-    assert rows.built_count == 0
     (site,) = view.sites
     assert (site.states, site.oldest_at) == ({"AVAILABLE": 1, "STAGING": 1}, to_unix(oldest))
     assert (view.demand.jobs_with_site, view.demand.jobs) == (1, 2)

@@ -6,7 +6,20 @@ from hydrator.domain.model import DatasetState, Did, ReplicaState, Unseen, to_un
 from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import ReconcileState
-from tests.factories import CAM, MINUTE, NOON, OSO, RAL, demand, holding, replica, seen, settings_with, survey
+from tests.factories import (
+    CAM,
+    MINUTE,
+    NOON,
+    OSO,
+    RAL,
+    demand,
+    holding,
+    replica,
+    seen,
+    settings_with,
+    survey,
+    with_times,
+)
 
 MANY = [Did(f"lofar:M{n:02}") for n in range(10)]
 HERE = {CAM: MANY, RAL: MANY}
@@ -55,7 +68,7 @@ def test_guard_holds_a_site_that_loses_more_than_its_share_with_its_age():
     before = pool.ad()
     pool.poll({CAM: MANY[:3], RAL: MANY})
     assert pool.held == {CAM: (7, HoldCause.SITE)}
-    facts = pool.thought.snapshot.sites[CAM].facts
+    facts = with_times(pool.thought.snapshot).sites[CAM].facts
     assert {did: fact.as_of for did, fact in facts.items()} == {
         did: NOON + MINUTE if did in MANY[:3] else NOON for did in MANY
     }

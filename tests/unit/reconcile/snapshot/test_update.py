@@ -24,6 +24,7 @@ from tests.factories import (
     replica,
     seen,
     survey,
+    with_times,
 )
 
 AVAILABLE, STAGING, UNKNOWN = DatasetState.AVAILABLE, DatasetState.STAGING, DatasetState.UNKNOWN
@@ -31,7 +32,8 @@ LATER = NOON + MINUTE
 
 
 def view(*memories: CatalogueMemory, now=NOON, wanted=frozenset({L1, L2, L3}), bound=BOUND):
-    return build_snapshot({f"c{n}": m for n, m in enumerate(memories)}, wanted, now=now, max_age=bound)
+    by_name = {f"c{n}": m for n, m in enumerate(memories)}
+    return with_times(build_snapshot(by_name, wanted, now=now, max_age=bound))
 
 
 @pytest.mark.parametrize(
