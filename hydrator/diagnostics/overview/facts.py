@@ -12,7 +12,7 @@ from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot
 from hydrator.reconcile.ads.set_lines import SetFacts
 from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import build_snapshot, without_times
+from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import find_unseen
 from hydrator.state.store import Store
@@ -70,11 +70,7 @@ def _find_dids_without_room(
     for site, ad in state.ads.items():
         if site not in snapshot.sites or (contract.TRUNCATED, "false") in ad.content:
             continue
-        rows = {
-            did: fact
-            for did, fact in without_times(snapshot.sites[site].facts).items()
-            if did not in colliding
-        }
+        rows = {did: fact for did, fact in snapshot.sites[site].facts.items() if did not in colliding}
         known = SetFacts(rows, snapshot.bytes_total, snapshot.unread_dids)
         answered = {None, *read_set_answers(ad, ad.as_of).by_key}
         without_room[site] = frozenset(

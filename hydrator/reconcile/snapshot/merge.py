@@ -113,7 +113,7 @@ def _sources(memories: Mapping[str, CatalogueMemory], now: datetime, max_age: ti
     newest = max((one.answered_at for one in memories.values() if one.answered_at), default=now)
     is_fresh = now - newest <= max_age
     return [
-        _Source(one.records, at, is_fresh and at == newest and not one.last_read_at)
+        _Source(one.records, at, is_fresh and at == newest)
         for one in memories.values()
         if (at := one.answered_at) is not None
     ]

@@ -134,6 +134,11 @@ def blinded(before: CatalogueMemory, *replicas, at) -> CatalogueMemory:
     )
 
 
+def test_site_that_was_never_read_as_a_whole_has_what_a_part_of_it_reported():
+    after = blinded(CatalogueMemory(), replica(), at=NOON)
+    assert view(after).sites[CAM] == SiteFacts(NOON, {L1: Fact(AVAILABLE, NOON)})
+
+
 def test_old_fact_of_a_partly_read_site_yields_to_the_new_one_past_max_age():
     late = NOON + BOUND + MINUTE
     partial = replica(state=ReplicaState.PARTIAL, fraction=0.5)
