@@ -21,7 +21,7 @@ from hydrator.staging.controller import StagingController
 from hydrator.staging.overview import StagingOverview, build_overview
 from hydrator.staging.plan import Plan
 from hydrator.staging.table import Request, Table, Write
-from hydrator.state.staging import TABLE_REPORT
+from hydrator.state.command_files import TABLE_REPORT
 
 from .background import BackgroundWorker
 

@@ -1,8 +1,9 @@
-"""Command files: operators' commands in a folder of ``state_dir``, executed in the daemon's next step.
+"""Command files: operators' commands in folders of ``state_dir``, executed in the daemon's next step.
 
 Nobody can change a published ad over HTTP. Only users who may write into the state directory can give
 commands. A command to publish contains the state that the operator saw. If the state has changed since then,
-the command has no effect.
+the command has no effect. Staging also has a switch, which stops all asking. It is a file, so it works at
+once, also while the daemon is not running, and it survives a restart.
 """
 
 import json
@@ -10,12 +11,14 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic
+from typing import Any, ClassVar, Final, Generic, get_args
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.files import replace_file
 from hydrator.domain.model import Site, parse_did
+from hydrator.domain.redaction import sanitize
 from hydrator.reconcile.state import Approve, CommandT, PendingCommands
+from hydrator.staging.table import CommandName, StagingCommand
 
 MAX_COMMAND_BYTES: Final = 64 * 2**20
 """Maximum bytes of one command file: enough for the names of 100,000 datasets."""
@@ -133,3 +136,60 @@ def _read_file(path: Path) -> Any:  # noqa: ANN401 - any JSON
     if path.is_symlink() or path.stat().st_size > MAX_COMMAND_BYTES:
         raise ValueError("the file is too large, or a symbolic link")
     return json.loads(path.read_bytes())
+
+
+TABLE_REPORT: Final = "staging table"
+"""The name of the table in the state. If it is lost, the catalogues' lists of rules replace it: staging reads
+them before it asks for anything."""
+STOP_FILE: Final = "stopped"
+_STOPPED: Final = "stopped by the operator; `hydrator staging resume` ends this"
+
+
+class StagingFiles(CommandFolder[StagingCommand]):
+    """The switch and the commands in a state directory; see :class:`StagingControl` for the daemon's side."""
+
+    FOLDER_NAME = "staging"
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Return why staging is stopped; None if it is not.
+
+        If the folder cannot be read, staging counts as stopped: the switch may be there.
+        """
+        try:
+            with (self._folder / STOP_FILE).open(encoding="utf-8", errors="replace") as file:
+                reason = sanitize(file.read(200).strip())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"the switch {self._folder / STOP_FILE} cannot be read: {error.strerror}"
+        return f"{_STOPPED} ({reason})" if reason else _STOPPED
+
+    def stop(self, reason: str = "") -> None:
+        """Stop all asking and renewing at once; nothing is deleted. *reason* is shown to everybody.
+
+        Raises:
+            StateError: no daemon has created the folder yet, or this user may not write into it.
+        """
+        self._write(STOP_FILE, reason.encode())
+
+    def resume(self) -> None:
+        """End the stop, and let the daemon forget earlier failures.
+
+        Raises:
+            StateError: this user may not write into the folder.
+        """
+        self.submit(StagingCommand("resume"))
+        try:
+            (self._folder / STOP_FILE).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._write_error(error) from error
+
+    def _encode(self, command: StagingCommand) -> dict[str, Any]:
+        return {"command": command.name, "target": command.target}
+
+    def _decode(self, body: Any) -> StagingCommand:  # noqa: ANN401
+        name, target = body["command"], body["target"]
+        if name not in get_args(CommandName) or not isinstance(target, str) or len(target) > 200:
+            raise ValueError("unknown command or target")
+        return StagingCommand(name, target)

@@ -38,21 +38,12 @@ def register_secrets(source: Settings | Mapping[str, object]) -> None:
     ``password``, ``passphrase``, ``secret`` or ``token``. Skip a file that cannot be read now: nothing can
     log the content of this file.
     """
-    tree = source.model_dump() if isinstance(source, Settings) else source
-    SECRETS.keep(*_find_secrets("", tree))
-
-
-def _find_secrets(key: str, value: object) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _find_secrets(str(name), each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _find_secrets(key, each)
-    elif isinstance(value, Path) and key.endswith(("_file", "_files")) and key not in _NON_SECRET_KEYS:
-        yield from _read_secrets(value)
-    elif isinstance(value, str) and key.lower().endswith(_SECRET_KEY_SUFFIXES):
-        yield value
+    for key, value in _find_values(source):
+        name = key.rpartition(".")[2]
+        if isinstance(value, Path) and name.endswith(("_file", "_files")) and name not in _NON_SECRET_KEYS:
+            SECRETS.keep(*_read_secrets(value))
+        elif isinstance(value, str) and name.lower().endswith(_SECRET_KEY_SUFFIXES):
+            SECRETS.keep(value)
 
 
 def _read_secrets(file: Path) -> Iterator[str]:
@@ -129,16 +120,22 @@ def find_unreadable_secrets(settings: Settings) -> dict[Path, str]:
     }
 
 
-def find_files(value: object, key: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield each path in *value*, a part of the settings, with its key: ``catalogue rucio.token_file``."""
-    if isinstance(value, BaseModel | Mapping):
-        for name, each in value.items() if isinstance(value, Mapping) else value:
-            yield from find_files(each, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from find_files(each, f"{key} {getattr(each, 'name', '')}".rstrip())
-    elif isinstance(value, Path):
-        yield key, value
+def find_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+    """Yield each path in *settings* with its key, such as ``catalogue rucio.token_file``."""
+    return ((key, value) for key, value in _find_values(settings) if isinstance(value, Path))
+
+
+def _find_values(section: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """Yield each value in *section*, a part of the settings, with its key."""
+    if isinstance(section, BaseModel | Mapping):
+        for name, each in section.items() if isinstance(section, Mapping) else section:
+            yield from _find_values(each, f"{key}.{name}" if key else str(name))
+    elif isinstance(section, list | tuple):
+        for each in section:
+            name = getattr(each, "name", "") if isinstance(each, BaseModel) else ""
+            yield from _find_values(each, f"{key} {name}".rstrip())
+    else:
+        yield key, section
 
 
 def _unreadable_reason(path: Path, key: str) -> str | None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 AD_LIFETIME: Final = 900.0
-"""Seconds after which a collector forgets an ad; as in hydrator.wiring.publishers."""
+"""Seconds after which a collector forgets an ad; as in hydrator.wiring.assembly."""
 PATIENCE_SECONDS: Final = 60.0
 """Seconds after which the clients of schedds and of the collector give up; see adapters.condor.bindings."""
 ANSWER_SECONDS: Final = 120.0

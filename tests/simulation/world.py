@@ -31,10 +31,9 @@ from hydrator.reconcile.rates import RateSource
 from hydrator.reconcile.state import Approve
 from hydrator.reconcile.view import SiteView
 from hydrator.state.command_files import CommandQueue
-from hydrator.wiring.assembly import Parts
+from hydrator.wiring.assembly import Parts, build_staging_parts
 from hydrator.wiring.condor import PoolParts
 from hydrator.wiring.network import NetworkParts, build_rate_table
-from hydrator.wiring.staging import build_staging_parts
 from tests.simulation.faults import Fault, Faults
 from tests.simulation.jobs import Pool, SlotAd
 from tests.simulation.laws import Laws

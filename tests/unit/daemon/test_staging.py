@@ -12,10 +12,10 @@ from hydrator.daemon.staging import StagingMetrics, StagingTasks
 from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import StagingCommand, Table
-from hydrator.state.staging import TABLE_REPORT, StagingFiles
+from hydrator.state.command_files import TABLE_REPORT, StagingFiles
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
-from hydrator.wiring.staging import StagingParts
+from hydrator.wiring.assembly import StagingParts
 from tests.factories import CAM, HOUR, L1, settings_with
 from tests.staging_world import StagingWorld, need, policy
 from tests.unit.daemon.contexts import context_with, runtime_with

@@ -4,7 +4,7 @@ import pytest
 
 from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingKind
 from hydrator.staging.table import Decision, Request, StagingCommand, Table
-from hydrator.state.staging import TABLE_REPORT, StagingFiles
+from hydrator.state.command_files import TABLE_REPORT, StagingFiles
 from hydrator.state.store import Store
 from tests.factories import CAM, L1, L2, NOON, RAL
 

@@ -4,7 +4,8 @@ import pytest
 
 from hydrator.config import parse
 from hydrator.diagnostics.check.secrets import examine_secrets
-from hydrator.wiring.secrets import find_files, find_unreadable_secrets
+from hydrator.domain.redaction import redact
+from hydrator.wiring.secrets import find_files, find_unreadable_secrets, register_secrets
 
 
 @pytest.fixture
@@ -59,3 +60,16 @@ def test_secret_that_other_users_may_read_or_write_is_a_finding(settings, tmp_pa
     found = [one.message for one in examine_secrets(find_files(made))]
     named = f"other users may read or write catalogue rucio.client_key {tmp_path / 'token'}"
     assert found == [named] * is_named
+
+
+def test_log_hides_the_secrets_of_a_section_and_no_other_value(tmp_path):
+    for name in ("first", "second", "hashes"):
+        (tmp_path / name).write_text(f"content-of-{name}")
+    section = {
+        "login": {"key_files": [tmp_path / "first", tmp_path / "second"], "ServerPassword": "a-pass-phrase"},
+        "tokens_file": tmp_path / "hashes",
+        "file": tmp_path / "nowhere",
+    }
+    register_secrets(section)
+    text = "content-of-first content-of-second content-of-hashes a-pass-phrase nowhere"
+    assert redact(text) == "[secret] [secret] content-of-hashes [secret] nowhere"

@@ -15,7 +15,7 @@ from hydrator.domain.text import comma_separated, format_bytes, format_count
 if TYPE_CHECKING:
     from hydrator.staging.overview import StagingOverview
     from hydrator.staging.table import CommandName
-    from hydrator.state.staging import StagingFiles
+    from hydrator.state.command_files import StagingFiles
 
 staging = typer.Typer(
     cls=PlainGroup,
@@ -108,7 +108,7 @@ def _load_staging(config: Path) -> "tuple[StagingOverview | None, StagingFiles]"
     from hydrator.config import load
     from hydrator.diagnostics.overview.saved import STAGING_REPORT
     from hydrator.staging.overview import StagingOverview
-    from hydrator.state.staging import StagingFiles
+    from hydrator.state.command_files import StagingFiles
     from hydrator.state.store import Store
 
     state_dir = load(config).daemon.state_dir

@@ -12,7 +12,7 @@ from hydrator.cli.output.staging import describe_progress
 from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.domain.errors import ConfigError, StateError
 from hydrator.staging.table import StagingCommand
-from hydrator.state.staging import StagingFiles
+from hydrator.state.command_files import StagingFiles
 from hydrator.state.store import Store
 from tests.command_line import run_hydrator
 from tests.factories import L1, L2, L3
