@@ -162,24 +162,13 @@ def delete_rse(session, rse):
 @command
 def add_dataset(session, did, rse=None, files=4, bytes_each=1_000_000_000):
     """Add a dataset; its *files* exist at *rse* only (without a rule), which must be given when there are any."""
-    from rucio.core.did import add_did, attach_dids
-    from rucio.core.replica import add_replicas
+    from rucio.core.did import add_did
     from rucio.db.sqla.constants import DIDType
 
-    where = _split(did)
-    add_did(**where, did_type=DIDType.DATASET, account=_root(), session=session)
-    content = [
-        {
-            "scope": where["scope"],
-            "name": f"{where['name']}.{n:05}",
-            "bytes": bytes_each,
-            "adler32": f"{n:08x}",
-        }
-        for n in range(files)
-    ]
-    if content:
-        add_replicas(rse_id=_rse_id(session, rse), files=content, account=_root(), session=session)
-        attach_dids(**where, dids=content, account=_root(), session=session)
+    add_did(**_split(did), did_type=DIDType.DATASET, account=_root(), session=session)
+    names = [f"{_split(did)['name']}.{n:05}" for n in range(files)]
+    if names:
+        add_files(session, did, rse, names, bytes_each)
 
 
 @command
@@ -274,7 +263,8 @@ def add_files(session, did, rse, names, bytes_each=1_000_000_000):
 
     where = _split(did)
     new = [
-        {"scope": where["scope"], "name": name, "bytes": bytes_each, "adler32": "00000001"} for name in names
+        {"scope": where["scope"], "name": name, "bytes": bytes_each, "adler32": f"{n:08x}"}
+        for n, name in enumerate(names)
     ]
     add_replicas(rse_id=_rse_id(session, rse), files=new, account=_root(), session=session)
     attach_dids(**where, dids=new, account=_root(), session=session)

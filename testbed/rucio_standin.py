@@ -22,10 +22,12 @@ Holdings = Mapping[str, Mapping[str, str]]
 class RucioStandIn(LoopbackServer):
     """A server with the storage elements *storages*, each with its site; ``holdings`` may be replaced."""
 
-    def __init__(self, storages: Mapping[str, str]) -> None:
+    def __init__(self, storages: Mapping[str, str], holdings: Holdings | None = None) -> None:
         super().__init__()
         self.storages = dict(storages)
-        self.holdings: Holdings = {}
+        self.holdings: Holdings = holdings or {}
+        self.asked: list[str] = []
+        """The paths of the requests that :meth:`answer` got."""
         self.password: str | None = None
         """Whoever logs in must have it; None: anybody may. A new one ends the tokens given before."""
         self.refusals = 0
@@ -45,7 +47,8 @@ class RucioStandIn(LoopbackServer):
         """Log in, deny, or send what :meth:`answer` returns."""
         place = urlsplit(request.path)
         wanted, token = self.password, self.token
-        if place.path == "/auth/userpass" and wanted in {None, request.headers["X-Rucio-Password"]}:
+        is_known = wanted in {None, request.headers["X-Rucio-Password"]}
+        if place.path == "/auth/x509" or (place.path == "/auth/userpass" and is_known):
             self.logins += 1
             request.send(200, {"Content-Type": "application/octet-stream", "X-Rucio-Auth-Token": token})
             return
@@ -55,6 +58,7 @@ class RucioStandIn(LoopbackServer):
             json_type = {"Content-Type": "application/json"}
             request.send(401, {**json_type, "ExceptionClass": "CannotAuthenticate"}, b"{}")
             return
+        self.asked.append(place.path)
         body = json.loads(request.sent) if request.sent else None
         status, found = self.answer(place.path, parse_qs(place.query), body)
         stream = isinstance(found, list) and place.path != "/scopes/"

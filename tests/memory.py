@@ -4,7 +4,6 @@ These classes implement the ports of ``hydrator.domain`` and pass the same contr
 adapters. If ``is_broken``, their methods raise the error of a server that does not answer.
 """
 
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -25,13 +24,20 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.ports import Clock, PoolSnapshot, ScheddQueue, SlotAdVersion, SlotGroup
+from hydrator.wiring import system_clock
+from tests.factories import NOON
 
 _BROKEN_REASON = "it is set to fail (is_broken)"
 
 
-def system_clock() -> datetime:
-    """Return the aware UTC time now."""
-    return from_unix(time.time())
+class TurnedClock:
+    """A clock that a test turns: ``now`` is its time."""
+
+    def __init__(self, now: datetime = NOON) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
 
 
 class MemoryCatalogue:

@@ -4,7 +4,9 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "deploy" / "helm" / "classad-hydrator" / "README.md"
@@ -21,6 +23,16 @@ class Block:
 
     def __str__(self) -> str:
         return f"{self.page}: {self.text.splitlines()[0][:40]}"
+
+
+def script(name: str) -> ModuleType:
+    """Return the module of a file in scripts/, which is not a package."""
+    spec = spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 _FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)

@@ -1,15 +1,15 @@
 """The catalogue contract on a real Rucio server, and datasets there in any state."""
 
 import itertools
-import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.model import Did, Replica, ReplicaState, Site
 from hydrator.testing.catalogue_contract import CAM, CatalogueContract
+from hydrator.wiring import system_clock
 from testbed.rucio import RucioServer
 
 FILES = 4
@@ -45,10 +45,6 @@ HAPPENINGS = {
     "whole in a cache only": [("place", {"rse": "CAM-CACHE"})],
     "whole and about to be deleted": [("place", DISK), ("replicate", {**DISK, "lifetime": 3600})],
 }
-
-
-def utc_now() -> datetime:
-    return datetime.fromtimestamp(time.time(), UTC)
 
 
 def storage(site: Site, state: ReplicaState) -> str:
@@ -137,7 +133,7 @@ class RucioTests:
         )
 
     def catalogue(self, **changes) -> RucioCatalogue:
-        return RucioCatalogue(replace(self.settings, **changes), utc_now)
+        return RucioCatalogue(replace(self.settings, **changes), system_clock)
 
 
 class RucioCatalogueContract(RucioTests, CatalogueContract):

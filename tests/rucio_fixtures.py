@@ -7,9 +7,9 @@ import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.ports import Clock
+from hydrator.wiring import system_clock
 from testbed.postgres import Postgres
 from testbed.rucio import RucioServer, server_python
-from tests.memory import system_clock
 from tests.parts import needs
 
 

@@ -26,7 +26,7 @@ from hydrator.reconcile.state import PendingCommands, ReconcileState
 from hydrator.staging.controller import StagingController
 from hydrator.staging.table import StagingCommand, Table
 from tests.factories import CAM, HOUR, MINUTE, NOON, OSO, RAL, settings_with
-from tests.memory import MemoryCatalogue, MemoryPool
+from tests.memory import MemoryCatalogue, MemoryPool, TurnedClock
 from tests.memory_stager import FILES, MemoryStager
 
 TERABYTE = 10**12
@@ -42,14 +42,6 @@ def policy(mode="request", *, sites=SITES, limits=None, **more) -> StagingSettin
     by_site = sites if isinstance(sites, dict) else {site: {} for site in sites}
     values = {"mode": mode, "catalogues": {"rucio": {}}, "sites": by_site, "limits": limits or {}} | more
     return StagingSettings.model_validate(values)
-
-
-class Clock:
-    def __init__(self, now=NOON):
-        self.now = now
-
-    def __call__(self):
-        return self.now
 
 
 class MemoryStore:
@@ -115,7 +107,7 @@ class StagingWorld:
     """
 
     def __init__(self, settings: StagingSettings | None = None, **sizes: float):
-        self.clock = Clock()
+        self.clock = TurnedClock()
         self.settings = settings or policy()
         self.stager = MemoryStager(self.clock, {}, dict.fromkeys(SITES, 100 * TERABYTE), name="rucio")
         self.catalogue = MemoryCatalogue("rucio", (), SITES, clock=self.clock)

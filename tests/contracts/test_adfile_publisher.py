@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from adapters.files.ad_files import AdFilePublisher
+from hydrator.wiring import system_clock
 from tests.contracts.publisher import PublisherContract
-from tests.memory import system_clock
 
 
 class TestAdFilePublisher(PublisherContract):

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +11,7 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import CollectorPublisher
 from hydrator import startd_cron
 from hydrator.domain.model import Site
+from hydrator.wiring import system_clock
 from testbed.ports import free_port
 from tests.contracts.publisher import PublisherContract, site_ad
 
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.pool
 
 LIFETIME = timedelta(minutes=15)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251  (the real collector keeps real time)
 
 
 class TestCollectorPublisher(PublisherContract):
@@ -39,10 +36,10 @@ class TestCollectorPublisher(PublisherContract):
             self.client.invalidate([ad["Name"] for ad in self.client.site_ads()])
 
     def publisher(self) -> CollectorPublisher:
-        return CollectorPublisher(self.client, lifetime=LIFETIME, clock=now)
+        return CollectorPublisher(self.client, lifetime=LIFETIME, clock=system_clock)
 
     def unreachable(self) -> CollectorPublisher:
-        return CollectorPublisher(self.nowhere, lifetime=LIFETIME, clock=now)
+        return CollectorPublisher(self.nowhere, lifetime=LIFETIME, clock=system_clock)
 
     @pytest.mark.older
     def test_the_hook_takes_a_sites_ad_from_the_collector(self, pool: "Pool") -> None:
@@ -55,18 +52,18 @@ class TestCollectorPublisher(PublisherContract):
         assert "DataLocalityError = undefined" in done.stdout
 
     def test_the_received_time_is_by_the_clock_of_the_daemon(self) -> None:
-        before = now()
+        before = system_clock()
         publisher = self.publisher()
         publisher.publish([site_ad("CAM")])
         assert abs(publisher.published()[Site("CAM")].received_at - before) < timedelta(seconds=10)
 
     def test_a_collector_whose_clock_is_an_hour_ahead_does_not_hide_an_old_ad(self) -> None:
         publisher = CollectorPublisher(
-            self.client, lifetime=LIFETIME, clock=lambda: now() - timedelta(hours=1)
+            self.client, lifetime=LIFETIME, clock=lambda: system_clock() - timedelta(hours=1)
         )
         publisher.publish([site_ad("CAM")])
         heard = publisher.published()[Site("CAM")].received_at
-        assert abs(heard - (now() - timedelta(hours=1))) < timedelta(seconds=10)
+        assert abs(heard - (system_clock() - timedelta(hours=1))) < timedelta(seconds=10)
 
     @pytest.mark.older
     def test_an_ad_in_the_collector_has_the_configured_lifetime(self, pool: "Pool") -> None:

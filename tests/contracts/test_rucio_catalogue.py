@@ -10,6 +10,7 @@ from hydrator.domain.model import DatasetState, Did, Provenance, ReplicaState, S
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.testing.catalogue_contract import CAM, RAL
+from hydrator.wiring import system_clock
 from tests.rucio_contract import (
     COMPLETE,
     INCOMING,
@@ -18,7 +19,6 @@ from tests.rucio_contract import (
     STUCK,
     RucioTests,
     seeded,
-    utc_now,
 )
 
 __all__ = ["seeded"]
@@ -99,11 +99,11 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1")
         where = {"did": did, "rse": name}
         self.server.seed(("place", where), ("replicate", where), ("abacus", {}))
-        memory = apply_survey(CatalogueMemory(), self.open.read({did}), {did}, now=utc_now())
+        memory = apply_survey(CatalogueMemory(), self.open.read({did}), {did}, now=system_clock())
         assert memory.records[did].facts[site].state is DatasetState.AVAILABLE
         self.server.seed(("delete_rse", {"rse": name}))
         for _ in range(2):
-            memory = apply_survey(memory, self.open.read({did}), {did}, now=utc_now())
+            memory = apply_survey(memory, self.open.read({did}), {did}, now=system_clock())
             assert site in memory.sites, "it was looked at: nothing is there"
             assert memory.records[did].facts == {}
 
@@ -113,9 +113,9 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1")
         self.server.seed(("place", {"did": did, "rse": name}))
         catalogue = self.catalogue(attributes_every=timedelta(0))
-        memory = apply_survey(CatalogueMemory(), catalogue.read({did}), {did}, now=utc_now())
+        memory = apply_survey(CatalogueMemory(), catalogue.read({did}), {did}, now=system_clock())
         self.server.seed(("set_rse_attribute", {"rse": name, "key": "site", "value": "CAM"}))
-        memory = apply_survey(memory, catalogue.read({did}), {did}, now=utc_now())
+        memory = apply_survey(memory, catalogue.read({did}), {did}, now=system_clock())
         assert memory.records[did].facts.keys() == {CAM}
         catalogue.close()
 
@@ -228,13 +228,13 @@ class TestOnlyRucio(RucioTests):
         disk = self.new_disk()
         did = self.dataset("L1")
         ticks = itertools.count()
-        slow = RucioCatalogue(self.settings, lambda: utc_now() + next(ticks) * timedelta(minutes=10))
+        slow = RucioCatalogue(self.settings, lambda: system_clock() + next(ticks) * timedelta(minutes=10))
         self.server.do("replicate", did=did, rse=disk)
         read_states_of = []
         for _ in range(4):
             (replica,) = self.read(did, slow).replicas
             read_states_of.append((replica.state, replica.fraction, replica.provenance.ready_at is not None))
-            ready, provenance_of = utc_now() + next(ticks) * timedelta(minutes=10), replica.provenance
+            ready, provenance_of = system_clock() + next(ticks) * timedelta(minutes=10), replica.provenance
             self.server.do("convey", rse=disk, most=1)
         assert read_states_of == [(INCOMING, n / 4, n > 1) for n in range(4)]
         assert abs(provenance_of.ready_at - ready) < timedelta(minutes=15)  # ten, and what the calls took

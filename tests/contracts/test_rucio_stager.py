@@ -1,14 +1,13 @@
 """Stager contract on a real Rucio server, and the tests for Rucio only."""
 
-import time
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
 from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.staging import RucioStager, RuleOptions
 from hydrator.domain.model import Did
+from hydrator.wiring import system_clock
 from testbed.rucio import RucioServer
 from tests.contracts.stager import FILE_BYTES, FILES, StagerContract
 from tests.rucio_contract import RucioTests, seeded
@@ -17,10 +16,6 @@ __all__ = ["seeded"]
 pytestmark = pytest.mark.rucio
 
 STORAGES = {"CAM": "CAM-DISK", "RAL": "RAL-DISK"}
-
-
-def utc_now() -> datetime:
-    return datetime.fromtimestamp(time.time(), UTC)
 
 
 OTHER_ACCOUNTS: set[str] = set()
@@ -41,7 +36,7 @@ def add_other_account(server: RucioServer) -> str:
 class TestRucioStager(RucioTests, StagerContract):
     def make_stager(self, settings: RucioSettings | None = None, **options) -> RucioStager:
         known = RuleOptions(pool=self.scope, storages=STORAGES, **options)
-        return RucioStager(settings or self.settings, known, utc_now)
+        return RucioStager(settings or self.settings, known, system_clock)
 
     def make_failing_stager(self):
         return self.make_stager(replace(self.settings, url="http://127.0.0.1:1"))

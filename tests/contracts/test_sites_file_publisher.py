@@ -10,8 +10,8 @@ import pytest
 
 from adapters.files.sites_file import SitesFilePublisher
 from hydrator.domain.model import Site
+from hydrator.wiring import system_clock
 from tests.contracts.publisher import MORNING, PublisherContract, site_ad
-from tests.memory import system_clock
 
 HOUR = timedelta(hours=1)
 

@@ -5,7 +5,7 @@ The tests advertise the slots themselves: no startd renews them meanwhile.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.ads.contract import OPENING_ATTRIBUTES, SETS, SETS_AS_OF, VERSION
 from hydrator.domain.model import Site
+from hydrator.wiring import system_clock
 from testbed.pool import DOMAIN, Pool
 from testbed.ports import free_port
 from tests.contracts.publisher import ODD_SITES, PublisherContract, site_ad
@@ -21,10 +22,6 @@ from tests.contracts.publisher import ODD_SITES, PublisherContract, site_ad
 pytestmark = pytest.mark.pool
 
 SITES = ("CAM", "RAL", *ODD_SITES)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251  (the real collector keeps real time)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +67,7 @@ class TestSlotMerger(PublisherContract):
         return self._merger(self.nowhere)
 
     def _merger(self, client: CondorClient) -> SlotMerger:
-        return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=now)
+        return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=system_clock)
 
     def test_a_merge_removes_the_attributes_that_the_new_ad_does_not_have(self, lone: Pool) -> None:
         facts = {VERSION, SETS, SETS_AS_OF}

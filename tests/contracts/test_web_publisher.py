@@ -1,33 +1,21 @@
 """Publisher contract for the HTTP publisher, with a real server on loopback."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds, WebPublisher
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import build_app
-from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.contracts.publisher import PublisherContract, site_ad
 from tests.factories import L1, NOON, ad, demand, server_state
+from tests.served import server_of
 
 pytestmark = pytest.mark.outside
 
 
 def shown(board: ServedAds) -> ServerState:
     return server_state(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
-
-
-@contextmanager
-def serving(board: ServedAds) -> Iterator[HttpServer]:
-    asgi = build_app(lambda: shown(board), CollectorRegistry())
-    with HttpServer(asgi, "127.0.0.1", 0) as server:
-        yield server
 
 
 @pytest.fixture
@@ -37,7 +25,7 @@ def board():
 
 @pytest.fixture
 def server(board):
-    with serving(board) as running:
+    with server_of(lambda: shown(board)) as running:
         yield running
 
 
@@ -66,7 +54,7 @@ def test_a_hook_gets_the_served_ad(publisher, server):
 
 
 def test_a_server_that_stopped_is_an_error_and_not_empty(board):
-    with serving(board) as server:
+    with server_of(lambda: shown(board)) as server:
         publisher = WebPublisher(board, lambda: server.url, lambda: NOON)
         publisher.publish([ad(L1)])
     with pytest.raises(PublishError, match="does not run"):

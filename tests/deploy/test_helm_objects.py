@@ -1,6 +1,5 @@
 """Objects of the chart, checked without a cluster: Kubernetes' schemas, and a daemon that starts."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -8,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed import helm, kubernetes
-from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
+from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, container, example, objects, pod
+from tests.pages import script
 from tests.parts import needs
 
 pytestmark = pytest.mark.timeout(900)  # the first run fetches the engines and the schemas
@@ -136,17 +136,10 @@ def test_daemon_starts_with_the_files_and_environment_of_the_pod(tmp_path, daemo
     assert 'AvailableDatasets = {"lofar:L1"}' in (state / "ads" / "UK.ad").read_text()
 
 
-def _script():
-    spec = importlib.util.spec_from_file_location("chart_readme", ROOT / "scripts" / "chart_readme.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_chart_readme_table_is_up_to_date():
     # else: python scripts/chart_readme.py
     readme = (CHART / "README.md").read_text()
-    assert _script().page(readme, (CHART / "values.yaml").read_text()) == readme
+    assert script("chart_readme").page(readme, (CHART / "values.yaml").read_text()) == readme
 
 
 def test_values_schema_has_exactly_the_values_of_the_chart():

@@ -1,6 +1,5 @@
 """Metrics and alerts, checked by promtool."""
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -18,7 +17,7 @@ from hydrator.domain.text import link_to_page as links_to
 from hydrator.server.metrics import HttpMetrics
 from testbed.debs import promtool
 from tests.factories import CAM, replica, settings_with, view_of
-from tests.pages import blocks
+from tests.pages import blocks, script
 from tests.parts import needs
 from tests.unit.reconcile.test_reconciler import World
 
@@ -192,7 +191,5 @@ def test_prometheus_configuration_on_the_page_is_valid(tmp_path):
 
 def test_dashboard_file_equals_the_output_of_its_script():
     # else: python scripts/dashboard.py
-    spec = importlib.util.spec_from_file_location("dashboard", ROOT / "scripts" / "dashboard.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = script("dashboard")
     assert module.PLACE.read_text() == module.text()

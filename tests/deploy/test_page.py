@@ -12,12 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hydrator.domain.ports import ClusterJobs
 from hydrator.server.api.live import LiveUpdates
-from hydrator.server.app import build_app
-from hydrator.server.http_server import HttpServer
 from testbed.browser import chromium, driver
 from testbed.patience import wait_for
 from tests.deploy.page_world import (
@@ -32,6 +29,7 @@ from tests.deploy.page_world import (
 )
 from tests.factories import NOON
 from tests.parts import needs
+from tests.served import server_of
 from tests.unit.server.pages.test_why import READ_TOKEN
 from tests.unit.server.pages.test_why import Pool as Jobs
 
@@ -70,14 +68,14 @@ def url(pool):
 @contextmanager
 def served(pool: LivePool, live: LiveUpdates) -> Iterator[str]:
     jobs = ClusterJobs(NOON, queues().schedds["ap1"], held_count=2)
-    asgi = build_app(
+    server = server_of(
         pool.get_state,
-        CollectorRegistry(),
+        on_stop=live.close,
         live=live,
         read_changes=lambda _site: CHANGES,
         read_cluster=lambda _cluster, _schedd: {"ap1": jobs},
     )
-    with HttpServer(asgi, on_stop=live.close) as server:
+    with server:
         yield server.url
 
 
@@ -105,13 +103,7 @@ def browser():
 def asking(tmp_path_factory):
     """A server that says why a job is idle, and what a browser must send it."""
     jobs = Jobs(tmp_path_factory.mktemp("tokens"))
-    asgi = build_app(
-        world,
-        CollectorRegistry(),
-        authenticator=jobs.access,
-        explain_job=jobs.question,
-    )
-    with HttpServer(asgi) as server:
+    with server_of(world, authenticator=jobs.access, explain_job=jobs.question) as server:
         yield server.url, {"Authorization": f"Bearer {jobs.tokens[READ_TOKEN]}"}
 
 
@@ -209,7 +201,7 @@ def test_nothing_is_refused_by_the_policy_and_nothing_foreign_is_fetched(opened,
 def large_url():
     """The page of a pool with 50 sites and 5,000 datasets, counted as a cycle of the daemon does."""
     state = world(MANY_DATASETS)
-    with HttpServer(build_app(lambda: state, CollectorRegistry())) as server:
+    with server_of(lambda: state) as server:
         yield server.url
 
 

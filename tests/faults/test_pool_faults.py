@@ -20,10 +20,11 @@ from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
+from hydrator.wiring import system_clock
 from testbed.installation import wait_for
 from testbed.pool import Pool, SiteSpec
 from tests.factories import settings_with
-from tests.memory import MemoryCatalogue, system_clock
+from tests.memory import MemoryCatalogue
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -1,9 +1,8 @@
 """The data that jobs of a real pool need, and the sites that match the rest of them."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -12,7 +11,7 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.pool_load import CondorPool, ScheddNeeds
 from hydrator.domain.ports import DataNeed
-from testbed.patience import PATIENCE
+from hydrator.wiring import system_clock
 
 if TYPE_CHECKING:
     from testbed.pool import Pool
@@ -36,12 +35,10 @@ NOWHERE = "(TARGET.NoSlotHasThis =?= true)"
 
 @pytest.fixture
 def needs(pool: "Pool") -> Iterator[ScheddNeeds]:
-    settings = CondorSettings(pool.collector, token_directory=pool.token("hydrator"))
-    clock = lambda: datetime.now(UTC)  # noqa: E731, TID251
-    client, attributes = CondorClient(settings), ["GLIDEIN_Site"]
-    made = ScheddNeeds(CondorPool(client, clock, attributes), client, clock, attributes)
-    yield made
-    made.close()
+    attributes = ["GLIDEIN_Site"]
+    with CondorClient(CondorSettings(pool.collector, token_directory=pool.token("hydrator"))) as client:
+        condor = CondorPool(client, system_clock, attributes)
+        yield ScheddNeeds(condor, client, system_clock, attributes)
 
 
 @contextmanager
@@ -85,7 +82,7 @@ def test_jobs_that_wait_for_nothing_but_data_are_told_from_others(pool: "Pool", 
     assert (keyed.job_count, keyed.is_data_missing, keyed.is_running) == (3, True, False)
     assert keyed.matching_sites
     assert "@" in keyed.user
-    assert datetime.now(UTC) - keyed.queued_since < timedelta(minutes=10)  # noqa: TID251
+    assert system_clock() - keyed.queued_since < timedelta(minutes=10)
     assert (on_hold.job_count, on_hold.is_data_missing, on_hold.is_running) == (4, False, False)
     assert (other.is_data_missing, other.matching_sites) == (False, frozenset())
 
@@ -95,9 +92,6 @@ def test_running_jobs_have_their_site_and_the_datasets_of_their_key(pool: "Pool"
     key = f'+DataLocalityKey = "t:{mark}a"'
     job = JOB.format(requirements="true", here="true", names=f'{{"t:{mark}a"}}', count=1, more=key)
     with queue_of(pool, job):
-        deadline = time.monotonic() + 120 * PATIENCE
-        while not (rows := [one for one in read(needs) if one.is_running]):
-            assert time.monotonic() < deadline, "the job does not start"
-            time.sleep(1)
+        rows = pool.wait(lambda: [one for one in read(needs) if one.is_running], "the job to start")
     assert rows[0].datasets == (f"t:{mark}a",)
     assert rows[0].running_site is not None

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -20,6 +19,7 @@ from hydrator.domain.ports import (
     ScheddLoad,
     SlotGroup,
 )
+from hydrator.wiring import system_clock
 
 if TYPE_CHECKING:
     from testbed.pool import Pool
@@ -44,19 +44,19 @@ def job(requirements: str, count: int, more: str, cpus: str = "1") -> str:
 
 
 @pytest.fixture
-def reader(pool: "Pool") -> Iterator[CondorPool]:
-    settings = CondorSettings(pool.collector, token_directory=pool.token("hydrator"))
-    made = CondorPool(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
-    yield made
-    made.close()
+def client(pool: "Pool") -> Iterator[CondorClient]:
+    with CondorClient(CondorSettings(pool.collector, token_directory=pool.token("hydrator"))) as made:
+        yield made
 
 
 @pytest.fixture
-def clusters(pool: "Pool") -> Iterator[ScheddClusters]:
-    settings = CondorSettings(pool.collector, token_directory=pool.token("hydrator"))
-    made = ScheddClusters(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
-    yield made
-    made.close()
+def reader(client: CondorClient) -> CondorPool:
+    return CondorPool(client, system_clock, ["GLIDEIN_Site"])
+
+
+@pytest.fixture
+def clusters(client: CondorClient) -> ScheddClusters:
+    return ScheddClusters(client, system_clock, ["GLIDEIN_Site"])
 
 
 @contextmanager

@@ -1,8 +1,6 @@
 """Logins of the daemon at a real Rucio server: a certificate behind Apache, a token of a provider."""
 
-import time
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 import trustme
@@ -10,6 +8,7 @@ import trustme
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import Site
+from hydrator.wiring import system_clock
 from testbed.apache import Apache
 from tests.parts import needs
 
@@ -17,10 +16,6 @@ pytestmark = [pytest.mark.rucio, pytest.mark.timeout(300)]
 
 SITE = Site("LOGIN")
 DN = "/O=Example/OU=Tests/CN=hydrator"
-
-
-def utc_now() -> datetime:
-    return datetime.fromtimestamp(time.time(), UTC)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +78,7 @@ def opened():
     catalogues = []
 
     def one(settings):
-        catalogues.append(RucioCatalogue(settings, utc_now))
+        catalogues.append(RucioCatalogue(settings, system_clock))
         return catalogues[-1]
 
     yield one
@@ -95,7 +90,7 @@ def test_certificate_known_to_rucio_is_enough(opened, by_certificate):
     catalogue = opened(by_certificate)
     assert catalogue.token_validity is None
     assert SITE in catalogue.read(frozenset()).sites
-    assert catalogue.token_validity.valid_from <= utc_now() < catalogue.token_validity.valid_until
+    assert catalogue.token_validity.valid_from <= system_clock() < catalogue.token_validity.valid_until
 
 
 def test_expired_token_is_replaced_by_a_new_login_with_the_certificate(opened, by_certificate, rucio):

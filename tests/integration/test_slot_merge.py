@@ -4,13 +4,14 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.model import Site, SiteAd
+from hydrator.wiring import system_clock
 from testbed.collectors import second_collector
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
@@ -37,10 +38,6 @@ SITES = (
 )
 
 
-def now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251  (real startds keep real time)
-
-
 @pytest.fixture(scope="module")
 def pool(htcondor_release: str) -> Iterator[Pool]:
     extra = {"all": "UPDATE_INTERVAL = 3", "collector": MAY_MERGE}
@@ -60,7 +57,7 @@ def merger(client: CondorClient) -> SlotMerger:
 
 
 def merger_of(client: CondorClient) -> SlotMerger:
-    return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=now)
+    return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=system_clock)
 
 
 def ads_of(*sites: str) -> dict[Site, SiteAd]:

@@ -24,6 +24,7 @@ from hydrator.domain.staging_ports import (
     StagingQuery,
     StagingRefused,
 )
+from hydrator.wiring import system_clock
 from testbed.faults import (
     FAULTS,
     Fault,
@@ -39,8 +40,9 @@ from testbed.patience import PATIENCE, wait_for
 from tests.contracts.stager import CAM, LIFETIME, RAL, make_order
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
 from tests.factories import HOUR, MINUTE
-from tests.rucio_contract import RucioTests, seeded, utc_now
-from tests.staging_world import TERABYTE, Clock, StagingWorld, need, policy
+from tests.memory import TurnedClock
+from tests.rucio_contract import RucioTests, seeded
+from tests.staging_world import TERABYTE, StagingWorld, need, policy
 
 __all__ = ["seeded"]
 pytestmark = pytest.mark.rucio
@@ -63,7 +65,7 @@ class StagingTests(RucioTests):
     def open_stager(self, url: str = "", settings: dict | None = None, **options) -> RucioStager:
         known = replace(self.settings, url=url or self.settings.url, **(settings or {}))
         rules = RuleOptions(**({"pool": self.scope, "storages": STORAGES} | options))
-        self._opened.append(RucioStager(known, rules, utc_now))
+        self._opened.append(RucioStager(known, rules, system_clock))
         return self._opened[-1]
 
     def login_of_other(self) -> dict:
@@ -156,7 +158,7 @@ class TestRulesOfOurs(StagingTests):
         for each in (did, shared):
             self.server.do("pass_time", did=each, seconds=10)
         assert all(
-            self.find(stager, rule).expires_at < utc_now() for rule in rules
+            self.find(stager, rule).expires_at < system_clock() for rule in rules
         )  # listed until the clean up
         self.server.do("clean")
         assert [self.find(stager, rule) for rule in rules] == [None, None]
@@ -170,14 +172,14 @@ class TestRulesOfOurs(StagingTests):
         stager.cancel(rule)
         self.server.seed(("pass_time", {"did": did, "seconds": 10}), ("clean", {}))
         found = self.find(stager, rule)
-        assert found.expires_at < utc_now()
+        assert found.expires_at < system_clock()
         assert found.blocked == "it is locked"
 
     def test_a_deleted_rule_is_renewed_in_place_until_rucio_has_removed_it(self):
         stager, did = self.open_stager(), self.add()
         rule = stager.request(make_order(did))
         self.server.do("delete_rule", rule=rule)
-        assert self.find(stager, rule).expires_at < utc_now() + timedelta(hours=2)
+        assert self.find(stager, rule).expires_at < system_clock() + timedelta(hours=2)
         assert stager.request(make_order(did)) == rule
         self.server.do("pass_time", did=did, seconds=LIFETIME.total_seconds() + 60)
         assert stager.request(make_order(did)) == rule  # it has ended, and blocks a second one
@@ -273,7 +275,7 @@ class RucioWorld(StagingWorld):
     def __init__(self, tests: StagingTests, stager: RucioStager, **settings):
         allowed = {"CAM": {"space_tb": 100}}
         super().__init__(policy(sites=allowed, **settings))
-        self.stager, self.catalogue, self.clock = stager, tests.catalogue(), Clock(utc_now())
+        self.stager, self.catalogue, self.clock = stager, tests.catalogue(), TurnedClock(system_clock())
         self.restart(fact_age=HOUR)
 
     def _settle(self):
@@ -479,12 +481,12 @@ from pathlib import Path
 from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.staging import RucioStager, RuleOptions
 from tests.contracts.stager import make_order
-from tests.rucio_contract import utc_now
+from hydrator.wiring import system_clock
 
 url, account, username, password, folder, pool, did = sys.argv[1:]
 settings = RucioSettings("rucio", url, account, Path(folder), username=username, password=password)
 options = RuleOptions(pool=pool, storages={"CAM": "CAM-DISK"}, call_limit=timedelta(seconds=300))
-RucioStager(settings, options, utc_now).request(make_order(did))
+RucioStager(settings, options, system_clock).request(make_order(did))
 """
 
 
@@ -520,7 +522,7 @@ class TestLostAnswers(StagingTests):
                 change[call]()
             proxy.fault = None
             change[call]()
-            left = self.find(stager, rule).expires_at - utc_now()
+            left = self.find(stager, rule).expires_at - system_clock()
             assert left > 1.9 * LIFETIME if call == "renew" else left < timedelta(seconds=10)
 
     @pytest.mark.parametrize("moment", KILL_MOMENTS)

@@ -12,9 +12,9 @@ from adapters.condor import CondorClient, CondorSettings
 from hydrator.diagnostics.why.query import WhyQuery, ask_job
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
+from hydrator.wiring import system_clock
 from testbed.pool import Pool, SiteSpec
 from tests.located import Located, record
-from tests.memory import system_clock
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 

@@ -26,8 +26,8 @@ from hydrator.domain.model import (
     Snapshot,
 )
 from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
+from hydrator.wiring import system_clock
 from testbed.glideinwms_standin import groups_of, load_policy
-from tests.memory import system_clock
 from tests.slots import hooked
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"

@@ -1,11 +1,15 @@
 """What several unit tests begin with."""
 
+import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TextIO
 
 import pytest
+import structlog
 
+from hydrator.daemon.logs import configure_logs
 from tests.inline_worker import InlineWorker
 
 
@@ -14,6 +18,22 @@ def catalogues_in_this_process(request: pytest.FixtureRequest, monkeypatch: pyte
     """Let the workers of catalogues be in this process, except in tests that may start processes."""
     if "outside" not in request.keywords:
         monkeypatch.setattr("hydrator.wiring.catalogues.Worker", InlineWorker)
+
+
+@pytest.fixture
+def logged() -> Iterator[Callable[..., Any]]:
+    """Send all logs to a stream of the test's own, and return a logger of ours."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+
+    def log(stream: TextIO, level: str = "debug", style: str = "auto") -> Any:
+        configure_logs(level, style, stream)
+        return structlog.get_logger("hydrator")
+
+    yield log
+    root.handlers[:], root.level = before[0], before[1]
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
 
 
 @pytest.fixture

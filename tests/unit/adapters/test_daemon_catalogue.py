@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapters.daemon_catalogue import NOT_IN_DEMAND, DaemonCatalogue
 from hydrator.config import StorageArea
@@ -35,10 +34,9 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )  # fmt: skip
-from hydrator.server.app import build_app
-from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, server_state
+from tests.served import server_of
 
 URL = "https://hydrator.example.org"
 
@@ -49,7 +47,7 @@ class Daemon:
     def __init__(self, shown: ServerState) -> None:
         self.looks = 0
         self._shown = shown
-        self._server = HttpServer(build_app(self._look, CollectorRegistry()), "127.0.0.1", 0)
+        self._server = server_of(self._look)
 
     def _look(self) -> ServerState:
         self.looks += 1

@@ -7,7 +7,6 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -15,7 +14,6 @@ from rich.cells import cell_len
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.plain_table import format_table
 from hydrator.cli.output.stdio import PlainStream
-from hydrator.daemon.logs import configure_logs
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.domain.model import DatasetState, Did, Fact, Origin, QueuedJobs, ScheddDemand, Site, to_unix
 from hydrator.domain.redaction import escape_unprintable_tree
@@ -137,22 +135,14 @@ def test_lone_surrogate_in_an_argument_ends_no_command(tmp_path):
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
-def test_log_shows_unprintable_characters_as_escapes(style):
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    stream = io.StringIO()
+def test_log_shows_unprintable_characters_as_escapes(logged, style):
+    log = logged(stream := io.StringIO(), style=style)
+    log.info("cycle", why=EVIL, more={EVIL: [EVIL, (EVIL,)]})
+    logging.getLogger("a.library").warning("said %s", EVIL)
     try:
-        configure_logs("debug", style, stream)
-        log = structlog.get_logger("test")
-        log.info("cycle", why=EVIL, more={EVIL: [EVIL, (EVIL,)]})
-        logging.getLogger("a.library").warning("said %s", EVIL)
-        try:
-            int(EVIL)
-        except ValueError:
-            log.exception("cycle failed")
-    finally:
-        root.handlers[:], root.level = before[0], before[1]
-        structlog.reset_defaults()
+        int(EVIL)
+    except ValueError:
+        log.exception("cycle failed")
     assert harmless(stream.getvalue())
     assert stream.getvalue().count("pwned") >= 5
     assert "ValueError" in stream.getvalue()

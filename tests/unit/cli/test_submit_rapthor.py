@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hydrator.config import StorageArea
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import build_app
-from hydrator.server.http_server import HttpServer
 from tests.command_line import run_hydrator
 from tests.factories import NOON, demand, server_state
+from tests.served import server_of
 
 pytestmark = pytest.mark.outside
 
@@ -556,7 +554,7 @@ def submitter(host) -> Iterator[Host]:
     page = (Path(__file__).parents[3] / "docs" / "users" / "submit.md").read_text()
     (example,) = re.findall(r"```toml\n(.*?daemon_url.*?)```", page, re.DOTALL)
     assert len([line for line in example.splitlines() if line and not line.startswith("#")]) <= 5
-    with HttpServer(build_app(lambda: view, CollectorRegistry()), "127.0.0.1", 0) as daemon:
+    with server_of(lambda: view) as daemon:
         (host.folder / "config.toml").write_text(example.replace("https://hydrator.example.org", daemon.url))
         yield host
 
@@ -581,7 +579,7 @@ def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):
 def test_misspelled_name_is_rejected_with_and_without_dry_run(host):
     """The daemon, which a dry run queries, has only the datasets that jobs name."""
     view = server_state({}, Snapshot({}), demand(), None, NOON)
-    with HttpServer(build_app(lambda: view, CollectorRegistry()), "127.0.0.1", 0) as daemon:
+    with server_of(lambda: view) as daemon:
         host.configure(f'{STORAGE}[submit]\ndaemon_url = "{daemon.url}"\n')
         really = host.refusal("lofar:L1.mss")
         tried = host.refusal("lofar:L1.mss", "--dry-run")

@@ -9,39 +9,20 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 import structlog
-from prometheus_client import CollectorRegistry
 
-from hydrator.daemon.logs import configure_logs
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.reconcile.reconciler import read_all
-from hydrator.server.app import build_app
-from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, demand, server_state
 from tests.memory import MemoryCatalogue
+from tests.served import server_of
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture
-def logged():
-    """Sends all logs to a stream of one's own, and gives a logger of ours."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-
-    def log(stream, level="debug", style="auto"):
-        configure_logs(level, style, stream)
-        return structlog.get_logger("hydrator")
-
-    yield log
-    root.handlers[:], root.level = before[0], before[1]
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
 
 
 def lines(stream: io.StringIO) -> list[dict]:
@@ -104,13 +85,8 @@ def proxied(request):
 @pytest.fixture
 def served(logged, proxied):
     daemon = Daemon()
-    asgi = build_app(
-        daemon.view,
-        CollectorRegistry(),
-        policy=RequestPolicy(behind_proxy=proxied),
-    )
     with (
-        HttpServer(asgi) as server,
+        server_of(daemon.view, policy=RequestPolicy(behind_proxy=proxied)) as server,
         httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client,
     ):
         stream = io.StringIO()

@@ -31,12 +31,11 @@ from hydrator.domain.model import (
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
-from hydrator.server.app import build_app
-from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState, view_datasets
 from tests.factories import CAM, L1, NOON, settings_with
 from tests.memory import MemoryCatalogue
+from tests.served import server_of
 from tests.unit.daemon.contexts import context_with
 
 pytestmark = pytest.mark.outside
@@ -100,8 +99,7 @@ class Cycles:
             lambda: self.hang_reason,
             Machine(clock=self._clock),
         )
-        asgi = build_app(self.frontend.build_state, CollectorRegistry())
-        self.server = HttpServer(asgi)
+        self.server = server_of(self.frontend.build_state)
 
     def _clock(self) -> datetime:
         return self.now

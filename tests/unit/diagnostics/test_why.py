@@ -129,14 +129,29 @@ def test_job_that_waiting_jobs_of_its_owner_starve_is_told_so_with_the_cures(idl
     assert words in answer.verdict
 
 
-def test_site_without_a_path_has_the_cause_path():
-    clause = Clause(
-        "identicalMember((TARGET.DataLocalitySite), MY.DataLocalityPathSites) =?= true", "false", "false"
-    )
-    answer = explain(JOB, [slots(clause)], None, now=NOON)
-    assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.PATH]
-    assert "[[storage]]" in answer.sites[0].reasons[0].text
-    assert "submit the job again after adding a [[storage]] table for the site" in (answer.remedy or "")
+@pytest.mark.parametrize(
+    ("clause", "cause", "text", "remedy"),
+    [
+        (
+            "identicalMember((TARGET.DataLocalitySite), MY.DataLocalityPathSites) =?= true",
+            MismatchCause.PATH,
+            "[[storage]]",
+            "submit the job again after adding a [[storage]] table for the site",
+        ),
+        (
+            "MY.ChirpDataLocalityMissed isnt undefined || MY.ExitCode =!= 85 || ! true",
+            MismatchCause.UNREADABLE_DATA,
+            "exit status 85",
+            "",
+        ),
+    ],
+    ids=["no path", "unreported miss"],
+)
+def test_clause_of_ours_has_a_cause_of_its_own_and_is_not_the_owners(clause, cause, text, remedy):
+    answer = explain(JOB, [slots(Clause(clause, "false", "false"))], None, now=NOON)
+    assert [reason.cause for reason in answer.sites[0].reasons] == [cause]
+    assert text in answer.sites[0].reasons[0].text
+    assert remedy in (answer.remedy or "")
 
 
 def test_the_funnel_counts_slots_from_data_to_cores():
@@ -292,15 +307,6 @@ def test_missed_site_names_the_dataset_the_time_and_the_end_of_avoidance():
 def test_held_job_names_its_misses():
     held = missed_job(JobStatus="5", HoldReason='"its datasets could not be read at CAM"')
     assert f"the job ran and could not read {L1} at CAM 12 min ago" in explain(held, [], None, now=NOON).notes
-
-
-def test_unreported_miss_is_not_called_a_requirement_of_the_owner():
-    clause = Clause(
-        "MY.ChirpDataLocalityMissed isnt undefined || MY.ExitCode =!= 85 || ! true", "false", "false"
-    )
-    answer = explain(JOB, [slots(clause)], None, now=NOON)
-    assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.UNREADABLE_DATA]
-    assert "exit status 85" in answer.sites[0].reasons[0].text
 
 
 def refused(reason: str, ago: timedelta = MINUTE, **more) -> JobFacts:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapters.daemon_catalogue import DaemonCatalogue
 from hydrator.cli.commands.why_answers import _build_staging_explainer
@@ -32,14 +31,13 @@ from hydrator.domain.model import (
     to_unix,
 )  # fmt: skip
 from hydrator.domain.model import Provenance as Catalogued
-from hydrator.server.app import build_app
-from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.staging.plan import NotAsked
 from hydrator.submit.nearest_names import add_similar_names
 from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, server_state
+from tests.served import server_of
 from tests.unit.diagnostics.test_why import JOB, MISSING, slots
 
 pytestmark = pytest.mark.outside
@@ -116,8 +114,7 @@ def view(no_openings_reason: str | None = None, told: Catalogued = TOLD) -> Serv
 
 @contextmanager
 def serve(get_state: Callable[[], ServerState]) -> Iterator[DaemonCatalogue]:
-    server = HttpServer(build_app(get_state, CollectorRegistry()), "127.0.0.1", 0)
-    with server as running:
+    with server_of(get_state) as running:
         assert running.url
         catalogue = DaemonCatalogue(running.url)
         yield catalogue

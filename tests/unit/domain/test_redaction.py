@@ -8,11 +8,9 @@ import re
 from urllib.parse import quote, quote_plus
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.daemon.logs import configure_logs
 from hydrator.domain.errors import CatalogueUnreachable, PoolError, PublishError
 from hydrator.domain.redaction import (
     MAX_REASON_CHARS,
@@ -28,22 +26,6 @@ from hydrator.domain.redaction import (
 SECRET = 'canary"\\7/secret'
 
 
-@pytest.fixture
-def logged():
-    """Logs in a style; gives what was written."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-
-    def log(style):
-        stream = io.StringIO()
-        configure_logs("debug", style, stream)
-        return structlog.get_logger("test"), stream
-
-    yield log
-    root.handlers[:], root.level = before[0], before[1]
-    structlog.reset_defaults()
-
-
 def fails_with(secret):
     password = secret
     settings = {"password": password}
@@ -52,7 +34,7 @@ def fails_with(secret):
 
 @pytest.mark.parametrize("style", ["json", "console"])
 def test_a_traceback_shows_no_values_of_variables(logged, style):
-    log, stream = logged(style)
+    log = logged(stream := io.StringIO(), style=style)
     try:
         fails_with("canary-in-a-variable")
     except RuntimeError:
@@ -64,7 +46,7 @@ def test_a_traceback_shows_no_values_of_variables(logged, style):
 @pytest.mark.parametrize("style", ["json", "console"])
 def test_known_secret_is_removed_in_every_encoding(logged, style):
     SECRETS.keep(SECRET)
-    log, stream = logged(style)
+    log = logged(stream := io.StringIO(), style=style)
     log.info("login", failed=f"the server said: {SECRET}", url="https://x/?t=canary%22%5C7%2Fsecret")
     logging.getLogger("a.library").warning("sent %s", SECRET)
     assert "canary" not in stream.getvalue()

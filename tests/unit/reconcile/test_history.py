@@ -4,7 +4,7 @@ import pytest
 
 from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
-from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.publish import Policy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
@@ -12,8 +12,7 @@ from hydrator.state.site_history import MAX_AGE, MAX_CHANGES_PER_SITE
 from hydrator.state.store import Store
 from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, ad, replica, settings_with
 from tests.memory import MemoryCatalogue, MemoryPublisher
-
-POLICY = Policy(refresh_after=MINUTE, has_expiring_ads=True)
+from tests.unit.reconcile.cycles import build_cycle
 
 
 class World:
@@ -31,12 +30,12 @@ class World:
         self.cycle = self.started()
 
     def started(self) -> Reconciler:
-        return Reconciler(
+        return build_cycle(
+            [self.publisher],
+            lambda: self.now,
+            Policy(refresh_after=MINUTE, has_expiring_ads=True),
             catalogues=[self.catalogue],
-            queues=None,
-            targets=[PublishTarget(self.publisher, POLICY)],
             settings=settings_with(**self.rules),
-            clock=lambda: self.now,
             state=self.store.load(),
             store=self.store,
             commands=self.orders,

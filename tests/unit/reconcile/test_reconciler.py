@@ -52,30 +52,17 @@ from tests.factories import (
     view_of,
     want,
 )
-from tests.memory import MemoryCatalogue, MemoryPool, MemoryPublisher
+from tests.memory import MemoryCatalogue, MemoryPool, MemoryPublisher, TurnedClock
 from tests.unit.reconcile.cycles import POLICY, build_cycle
 
 LOWER = Did("lofar:l1")
-
-
-class Clock:
-    """A clock that a test turns."""
-
-    def __init__(self, now=NOON):
-        self.now = now
-
-    def __call__(self):
-        return self.now
-
-    def turn(self, by: timedelta) -> None:
-        self.now += by
 
 
 class World:
     """A cycle over parts in memory, each of which a test may break."""
 
     def __init__(self, *replicas, rules=settings_with(pins={L1, L2}), sites=(CAM, RAL), **more):  # noqa: B008
-        self.clock = Clock()
+        self.clock = TurnedClock()
         self.catalogue = MemoryCatalogue("rucio", replicas, sites, clock=self.clock)
         self.other = MemoryCatalogue("dmapi", (), (), clock=self.clock)
         self.collector = MemoryPublisher("collector", clock=self.clock)
@@ -90,7 +77,7 @@ class World:
         return build_cycle([self.collector, self.file], self.clock, settings=rules, state=state, **parts)
 
     def run(self, after: timedelta = timedelta()) -> CycleReport:
-        self.clock.turn(after)
+        self.clock.now += after
         return self.cycle.run()
 
     def ask_and_run(self, after: timedelta = MINUTE) -> CycleReport:
@@ -132,10 +119,10 @@ def test_a_second_cycle_rests_and_later_ones_refresh_without_a_new_generation():
 
 def test_a_poll_that_takes_long_has_the_age_of_its_beginning():
     world = World(replica(L1, CAM), replica(L2, CAM))
-    ticking = Clock()
+    ticking = TurnedClock()
 
     def tick():
-        ticking.turn(MINUTE)
+        ticking.now += MINUTE
         return ticking.now
 
     world.catalogue = MemoryCatalogue("rucio", world.catalogue.replicas, clock=tick)
@@ -291,7 +278,7 @@ def test_a_collector_that_is_down_takes_no_demand_away_however_long_and_is_no_er
     world.queues.queues = {"ap1": queue(L1)}
     world.cycle.refresh_demand()
     world.queues.is_broken = True
-    world.clock.turn(100 * HOUR)
+    world.clock.now += 100 * HOUR
     world.cycle.refresh_demand()
     assert world.cycle.demand.dids == {L1}
     assert "broken" in world.cycle.demand_error
@@ -713,7 +700,7 @@ def test_metrics_have_poll_seconds_by_catalogue_and_bytes_by_ad():
         name = "rucio"
 
         def read(self, dids):
-            world.clock.turn(timedelta(seconds=7))
+            world.clock.now += timedelta(seconds=7)
             return read(dids)
 
     world.cycle = world.restarted(rules=settings_with(pins={L1}), catalogues=[Slow()])

@@ -8,16 +8,15 @@ import httpx
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
 from starlette.routing import Route
 
 from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.view import DatasetView, SiteView
-from hydrator.server.app import build_app
 from hydrator.server.view import ServerState, SetView
 from tests.factories import CAM, L1, L2, L3, NOON, RAL, ad, demand, server_state, want
+from tests.served import app_of
 
 pytestmark = pytest.mark.outside
 
@@ -33,7 +32,7 @@ STATE = server_state(
     None,
     NOON,
 )
-APP = build_app(lambda: STATE, CollectorRegistry())
+APP = app_of(STATE)
 PATHS = sorted(
     route.path.replace("{site:path}", CAM)
     for route in APP.routes
@@ -43,7 +42,7 @@ PATHS = sorted(
 
 def ask(path: str, state: ServerState | None = None) -> httpx.Response:
     """Return the answer of the app, without a socket."""
-    app = build_app(lambda: state, CollectorRegistry()) if state else APP
+    app = app_of(state) if state else APP
     return asyncio.run(_get(app, path))
 
 

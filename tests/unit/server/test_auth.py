@@ -8,12 +8,10 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from hydrator.cli import main
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site, Snapshot
-from hydrator.server.app import build_app
 from hydrator.server.auth import (
     AccessDenied,
     Role,
@@ -24,8 +22,8 @@ from hydrator.server.auth import (
     parse_grants,
     remove_grant,
 )
-from hydrator.server.http_server import HttpServer
 from tests.factories import CAM, L1, NOON, RAL, ad, demand, server_state
+from tests.served import server_of
 
 DAY = "2026-11-21"
 AWKWARD = Site("Žilina (CZ/2) 50% ad:x#")
@@ -183,9 +181,7 @@ def served(made):
     tokens, file = made
     ads = {site: ad(L1, site=site) for site in (CAM, RAL, AWKWARD)}
     view = server_state(ads=ads, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON)
-    access = TokenAuthenticator.open(file)
-    asgi = build_app(lambda: view, CollectorRegistry(), authenticator=access)
-    with HttpServer(asgi, "127.0.0.1", 0) as server:
+    with server_of(lambda: view, authenticator=TokenAuthenticator.open(file)) as server:
 
         def ask(path, name=None, body=None):
             headers = {"Authorization": f"Bearer {tokens[name]}"} if name else {}

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpServerSettings
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits import MAX_CLIENTS, MAX_HEAD_BYTES, ConnectionLimiter, RateLimiter
@@ -22,6 +21,7 @@ from hydrator.server.tls import TlsCertificate
 from hydrator.wiring.http import ServerLimits, build_http_server
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand, server_state
+from tests.served import server_of
 
 pytestmark = pytest.mark.outside
 
@@ -38,16 +38,11 @@ class Hand:
         return self.now
 
 
-@contextmanager
-def serving(buckets=None, doorway=None, access=None, behind_proxy=False, certificate=None):
-    asgi = build_app(
-        lambda: VIEW,
-        CollectorRegistry(),
-        authenticator=access,
-        policy=RequestPolicy(rate_limiter=buckets, behind_proxy=behind_proxy),
+def serving(buckets=None, doorway=None, access=None, behind_proxy=False, certificate=None) -> HttpServer:
+    policy = RequestPolicy(rate_limiter=buckets, behind_proxy=behind_proxy)
+    return server_of(
+        lambda: VIEW, certificate=certificate, limiter=doorway, authenticator=access, policy=policy
     )
-    with HttpServer(asgi, certificate=certificate, limiter=doorway) as server:
-        yield server
 
 
 def ask(server, path="/v1/sites", source="127.0.0.1", **headers):
@@ -170,10 +165,20 @@ def quick(cuts, **more) -> ConnectionLimiter:
     return ConnectionLimiter(request_seconds=2, on_cut=cuts.append, **more)
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
-def test_a_client_that_does_not_finish_its_request_is_cut(said):
+@pytest.mark.parametrize(
+    ("is_https", "said"),
+    [
+        (False, b""),
+        (False, b"GET /healthz HTTP/1.1\r\nHost: x\r\n"),
+        (True, b""),
+        (True, b"\x16\x03\x01\x02\x00\x01"),
+    ],
+    ids=["silent", "half a request", "TLS, silent", "TLS, half a hello"],
+)
+def test_a_client_that_does_not_finish_its_request_or_its_hello_is_cut(certificate, is_https, said):
     cuts = []
-    with serving(doorway=quick(cuts)) as server, dial(server) as silent:
+    serves = serving(doorway=quick(cuts), certificate=certificate if is_https else None)
+    with serves as server, dial(server) as silent:
         silent.sendall(said)
         assert ended(silent)
         assert cuts == ["slow"]
@@ -253,16 +258,6 @@ def certificate(tmp_path) -> TlsCertificate:
     issued.private_key_pem.write_to_path(str(tmp_path / "key"))
     issued.cert_chain_pems[0].write_to_path(str(tmp_path / "pem"))
     return TlsCertificate(tmp_path / "pem", tmp_path / "key")
-
-
-@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "half a hello"])
-def test_a_client_without_a_whole_tls_hello_is_cut(certificate, said):
-    cuts = []
-    with serving(doorway=quick(cuts), certificate=certificate) as server, dial(server) as silent:
-        silent.sendall(said)
-        assert ended(silent)
-        assert cuts == ["slow"]
-        assert _answered(server)
 
 
 def test_clients_that_say_no_tls_hello_count_and_leave_room_for_other_addresses(certificate):

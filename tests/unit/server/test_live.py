@@ -6,14 +6,12 @@ from typing import Self
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hydrator.domain.model import Snapshot
 from hydrator.server.api.live import LiveUpdates
-from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
-from hydrator.server.http_server import HttpServer
 from tests.factories import CAM, NOON, server_state
+from tests.served import server_of
 
 pytestmark = pytest.mark.outside
 
@@ -28,13 +26,9 @@ class Served:
     def __init__(self, authenticator=None, **limits) -> None:
         self.version = 1
         self.live = LiveUpdates(lambda: self.version, interval=SOON, **limits)
-        asgi = build_app(
-            lambda: STATE,
-            CollectorRegistry(),
-            authenticator=authenticator,
-            live=self.live,
+        self.server = server_of(
+            lambda: STATE, on_stop=self.live.close, authenticator=authenticator, live=self.live
         )
-        self.server = HttpServer(asgi, on_stop=self.live.close)
 
     def __enter__(self) -> Self:
         self.server.start()

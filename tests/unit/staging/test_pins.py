@@ -55,15 +55,6 @@ def test_data_without_any_rule_is_never_pinned():
     ]
 
 
-def test_one_site_that_keeps_the_data_is_enough_for_idle_jobs():
-    world = holding_world()
-    world.hold(L1, RAL)
-    world.step_with(need(L1, is_data_missing=False))
-    assert world.pins == set()
-    world.step_with(run(L1, site=CAM))
-    assert world.pins == {(L1, CAM)}
-
-
 @pytest.mark.parametrize(
     ("rules", "jobs"),
     [(None, need(L1, sites=[OSO], is_data_missing=False)), (policy(sites={CAM: {"pins": False}}), run(L1))],
@@ -125,8 +116,8 @@ def test_staged_data_is_not_pinned_again():
     assert world.stages == {(L1, CAM)}
 
 
-@pytest.mark.parametrize("ends_in", [12, 25, 40])
-def test_a_job_that_starts_where_the_rule_ends_soon_is_pinned_in_time(ends_in):
+@pytest.mark.parametrize("ends_in", [12, 25, 40, 20 * 60])
+def test_one_site_that_keeps_the_data_is_enough_until_a_job_starts_elsewhere(ends_in):
     world = holding_world(ends_in=ends_in * MINUTE)
     world.hold(L1, RAL)
     world.step_with(need(L1, is_data_missing=False))  # the rule at RAL is enough for an idle job

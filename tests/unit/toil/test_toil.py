@@ -312,11 +312,17 @@ def test_naming_rules_ignore_the_ending_of_an_archive_as_hydrator_submit_does():
     assert naming.find_did("L1.ms.tar") == naming.find_did("L1.ms") == "lofar:L1"
 
 
-@pytest.mark.parametrize("template", [r"lofar:\2", r"lofar:\g<scan>", "lofar:\\"])
-def test_pattern_with_a_template_that_cannot_be_filled_in_is_rejected_when_loaded(tmp_path, template):
+@pytest.mark.parametrize(
+    ("match", "did", "reason"),
+    [
+        *(("(L[0-9]+)", did, ".*write a group as") for did in (r"lofar:\2", r"lofar:\g<scan>", "lofar:\\")),
+        ("(", "x", ""),
+    ],
+)
+def test_pattern_that_cannot_be_used_is_rejected_when_loaded(tmp_path, match, did, reason):
     file = tmp_path / "c.toml"
-    file.write_text(f"[submit]\npatterns = [ {{ match = '(L[0-9]+)', did = '{template}' }} ]\n")
-    with pytest.raises(DatasetsError, match=r"c\.toml .*\[submit\] cannot be read: .*write a group as"):
+    file.write_text(f"[submit]\npatterns = [ {{ match = '{match}', did = '{did}' }} ]\n")
+    with pytest.raises(DatasetsError, match=rf"c\.toml .*\[submit\] cannot be read: {reason}"):
         NamingRules.load(str(file))
 
 
@@ -331,13 +337,6 @@ def test_product_named_like_a_dataset_is_not_a_dataset_of_the_run():
 def test_invalid_dataset_list_is_rejected(text):
     with pytest.raises(DatasetsError, match="must be a list such as"):
         parse_did_list(text)
-
-
-def test_unreadable_configuration_is_reported_by_name(tmp_path):
-    file = tmp_path / "c.toml"
-    file.write_text("[submit]\npatterns = [ { match = '(', did = 'x' } ]\n")
-    with pytest.raises(DatasetsError, match=r"c\.toml .*\[submit\] cannot be read"):
-        NamingRules.load(str(file))
 
 
 def test_batch_system_reads_every_attribute_that_submit_exports():
@@ -423,6 +422,14 @@ def schedd(queue) -> Schedd:
 DESCRIPTION: Mapping[str, str] = {"executable": "/bin/true"}
 
 
+def submit_without_answer(queue: Queue, schedd: Schedd, failure: str) -> None:
+    """Submit to a schedd that fails as *failure* says, and answers no question until afterwards."""
+    queue.failure, queue.silent = failure, True
+    with pytest.raises(ScheddUnreachable):
+        schedd.submit(DESCRIPTION, 1)
+    queue.silent = False
+
+
 def test_job_whose_submission_had_no_answer_is_taken(queue, schedd):
     assert schedd.submit(DESCRIPTION, 1) == 11
     queue.failure = "lost"
@@ -430,21 +437,11 @@ def test_job_whose_submission_had_no_answer_is_taken(queue, schedd):
     assert schedd.query_jobs("w1").keys() == {11, 12}
 
 
-def test_job_is_taken_when_the_schedd_answers_again(queue, schedd):
-    queue.failure, queue.silent = "lost", True
-    with pytest.raises(ScheddUnreachable):
-        schedd.submit(DESCRIPTION, 1)
-    queue.silent = False
+@pytest.mark.parametrize("failure", ["lost", "refused"])
+def test_job_is_taken_or_submitted_again_when_the_schedd_answers_again(queue, schedd, failure):
+    submit_without_answer(queue, schedd, failure)
     assert schedd.submit(DESCRIPTION, 1) == 11
     assert schedd.query_jobs("w1").keys() == {11}
-
-
-def test_job_that_the_schedd_did_not_get_is_submitted_again(queue, schedd):
-    queue.failure, queue.silent = "refused", True
-    with pytest.raises(ScheddUnreachable):
-        schedd.submit(DESCRIPTION, 1)
-    queue.silent = False
-    assert schedd.submit(DESCRIPTION, 1) == 11
 
 
 def test_job_that_appears_after_its_rejection_is_removed(queue, schedd):
@@ -458,10 +455,7 @@ def test_job_that_appears_after_its_rejection_is_removed(queue, schedd):
 
 
 def test_second_job_of_a_repeated_submission_is_removed(queue, schedd):
-    queue.failure, queue.silent = "late", True
-    with pytest.raises(ScheddUnreachable):
-        schedd.submit(DESCRIPTION, 1)
-    queue.silent = False
+    submit_without_answer(queue, schedd, "late")
     assert schedd.submit(DESCRIPTION, 1) == 11
     queue.arrive(queue.late[0])
     schedd.query_jobs("w1")
@@ -469,10 +463,7 @@ def test_second_job_of_a_repeated_submission_is_removed(queue, schedd):
 
 
 def test_end_of_a_workflow_removes_its_jobs_and_those_without_an_answer(queue, schedd):
-    queue.failure, queue.silent = "lost", True
-    with pytest.raises(ScheddUnreachable):
-        schedd.submit(DESCRIPTION, 1)
-    queue.silent = False
+    submit_without_answer(queue, schedd, "lost")
     queue.jobs[99] = classad2.ClassAd({"ClusterId": 99, "JobStatus": 2, "ToilWorkflowID": "other"})
     queue.jobs[98] = classad2.ClassAd(
         {"ClusterId": 98, "JobStatus": 4, "ToilWorkflowID": "w1", "ToilSeen": True}

@@ -28,13 +28,11 @@ class Spoilt(RucioStandIn):
     """A stand-in whose answers ``spoil`` changes, by a pattern of the path; it has one container."""
 
     def __init__(self) -> None:
-        super().__init__({"UK-DISK": "UK", "AU-DISK": "AU"})
-        self.holdings = {did: {"UK-DISK": "available", "AU-DISK": "staging"} for did in DIDS}
+        states = {"UK-DISK": "available", "AU-DISK": "staging"}
+        super().__init__({"UK-DISK": "UK", "AU-DISK": "AU"}, dict.fromkeys(DIDS, states))
         self.spoil: dict[str, Spoil] = {}
-        self.asked: list[str] = []
 
     def answer(self, path, query, body):
-        self.asked.append(path)
         status, found = self._plain(path, query, body)
         for pattern, change in self.spoil.items():
             if status == 200 and re.fullmatch(pattern, path.rstrip("/")):

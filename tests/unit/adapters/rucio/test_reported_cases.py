@@ -28,8 +28,7 @@ class OldTokens(RucioStandIn):
 
 @pytest.fixture
 def server() -> Iterator[OldTokens]:
-    with OldTokens({"CAM-DISK": "CAM"}) as started:
-        started.holdings = {L1: {"CAM-DISK": "available"}}
+    with OldTokens({"CAM-DISK": "CAM"}, {L1: {"CAM-DISK": "available"}}) as started:
         yield started
 
 

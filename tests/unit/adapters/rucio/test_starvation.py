@@ -26,18 +26,15 @@ SILENT = "silent"
 
 
 class Troubled(RucioStandIn):
-    """A stand-in that answers as ``trouble`` says to requests with a given text, and records all requests."""
+    """A stand-in that answers as ``trouble`` says to requests with a given text."""
 
     def __init__(self) -> None:
-        super().__init__({"UK-DISK": "UK"})
-        self.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
+        super().__init__({"UK-DISK": "UK"}, {did: {"UK-DISK": "available"} for did in DIDS})
         self.trouble: dict[str, tuple[int, dict] | str] = {}
         self.containers: set[str] = set()
-        self.asked: list[str] = []
         self.over = threading.Event()
 
     def answer(self, path, query, body):
-        self.asked.append(path)
         for text, answer in self.trouble.items():
             if text in f"{path} {body}":
                 if answer == SILENT:

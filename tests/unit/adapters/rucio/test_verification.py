@@ -21,14 +21,11 @@ class Spoiling(RucioStandIn):
     """A stand-in whose files go bad without a recount, and that fails for paths with ``sick`` in them."""
 
     def __init__(self) -> None:
-        super().__init__({"UK-DISK": "UK"})
-        self.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
+        super().__init__({"UK-DISK": "UK"}, {did: {"UK-DISK": "available"} for did in DIDS})
         self.bad: set[str] = set()
         self.sick = "nothing"
-        self.asked: list[str] = []
 
     def answer(self, path, query, body):
-        self.asked.append(path)
         status, rows = super().answer(path, query, body)
         if self.sick in path:
             return 500, rows

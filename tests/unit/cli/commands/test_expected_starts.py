@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, write_openings
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, to_unix
-from hydrator.server.app import build_app
-from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.wiring import system_clock
 from tests.command_line import run_hydrator
 from tests.factories import MINUTE, demand, server_state, want
+from tests.served import server_of
 
 pytestmark = pytest.mark.outside
 
@@ -87,7 +85,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.chdir(tmp_path)
     Path("catalogue.toml").write_text(CATALOGUE)
     Path("job.sub").write_text("executable = /bin/true\nqueue\n")
-    with HttpServer(build_app(lambda: state, CollectorRegistry())) as server:
+    with server_of(lambda: state) as server:
 
         def run(*words: str, more: str = "", sub: str = "") -> tuple[int, str]:
             Path("config.toml").write_text(CONFIG.format(url=server.url) + more)

@@ -9,14 +9,11 @@ from html.parser import HTMLParser
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.reconcile.view import MAX_EXAMPLES, CatalogueView, PublisherView
-from hydrator.server.app import build_app
-from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.filters import PER_PAGE, Selection, parse_selection
 from hydrator.server.pages.overview import (
     MAX_CHANGES,
@@ -28,6 +25,7 @@ from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, server_state, want
+from tests.served import server_of
 
 HOSTILE = "<script>alert('1')</script>\"&"
 
@@ -352,8 +350,7 @@ def test_tables_have_captions_and_headers_with_scope_and_fields_have_labels():
 
 @pytest.fixture(scope="module")
 def answer():
-    asgi = build_app(view, CollectorRegistry())
-    with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
+    with server_of(view) as server, httpx.Client(trust_env=False, timeout=120) as client:
         yield client.get(f"{server.url}/?find=L1&page=7")
 
 

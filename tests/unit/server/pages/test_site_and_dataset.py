@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings, Outlook, Reason
@@ -24,7 +23,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.reconcile.history import DatasetChange
-from hydrator.server.app import build_app
 from hydrator.server.pages.routes import ChangeReader
 from hydrator.server.pages.run import ClusterQuestions, ClusterReader
 from hydrator.server.responses import HttpError
@@ -32,6 +30,7 @@ from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, server_state, want
+from tests.served import app_of
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
 
 pytestmark = pytest.mark.outside
@@ -60,12 +59,7 @@ def ask(
     read_changes: ChangeReader = read_changes,
     read_cluster: ClusterReader | None = None,
 ) -> httpx.Response:
-    asgi = build_app(
-        lambda: state,
-        CollectorRegistry(),
-        read_changes=read_changes,
-        read_cluster=read_cluster,
-    )
+    asgi = app_of(state, read_changes=read_changes, read_cluster=read_cluster)
 
     async def get() -> httpx.Response:
         transport = httpx.ASGITransport(asgi)

@@ -4,19 +4,17 @@ import threading
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hydrator.cli.commands import why_answers as command
 from hydrator.diagnostics.why.query import ask_job
 from hydrator.diagnostics.why.render import render_result
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
-from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
-from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.why import JobQuery, parse_job_query, render_why_page
 from hydrator.server.view import ServerState
 from tests.factories import NOON, demand, server_state
+from tests.served import server_of
 from tests.unit.diagnostics.test_why import IDLE, FakePool, asked
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
 
@@ -62,14 +60,8 @@ def pool(tmp_path):
 
 @pytest.fixture
 def get(pool):
-    asgi = build_app(
-        view,
-        CollectorRegistry(),
-        authenticator=pool.access,
-        explain_job=pool.question,
-    )
     with (
-        HttpServer(asgi) as server,
+        server_of(view, authenticator=pool.access, explain_job=pool.question) as server,
         httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client,
     ):
 
@@ -99,12 +91,8 @@ def test_overview_has_the_why_form_only_where_jobs_can_be_explained(get):
 
 
 def test_without_tokens_nobody_is_told_of_jobs(pool):
-    asgi = build_app(
-        view,
-        CollectorRegistry(),
-        explain_job=pool.question,
-    )
-    with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
+    server = server_of(view, explain_job=pool.question)
+    with server, httpx.Client(trust_env=False, timeout=120) as client:
         refused = client.get(f"{server.url}/why?job=7")
         assert (refused.status_code, refused.json()["error"]) == (403, "no tokens")
         assert 'action="/why"' not in client.get(server.url).text

@@ -35,7 +35,7 @@ class Listed(RucioStandIn):
             {"scope": "lofar", "name": "f1", "bytes": 1, "rses": {"UK-DISK": ["b", "a"]}}
         ]
         self.status = 200
-        self.asked: list[object] = []
+        self.listed: list[object] = []
 
     def answer(self, path, query, body):
         if self.status != 200 and path.startswith("/dids/lofar/L1"):
@@ -43,7 +43,7 @@ class Listed(RucioStandIn):
         if path == "/dids/lofar/L1/files":
             return 200, self.list_files
         if path == "/replicas/list":
-            self.asked.append((body["rse_expression"], body["domain"]))
+            self.listed.append((body["rse_expression"], body["domain"]))
             return 200, self.rows
         if path == "/dids/lofar/L1":
             return 200, {"scope": "lofar", "name": "L1", "type": self.kind, "length": self.length}
@@ -77,10 +77,10 @@ def test_each_dataset_is_a_step_also_an_unknown_one(stand_in, tmp_path):
 def test_files_are_listed_with_sizes_and_requested_addresses(lister, stand_in):
     plain = (DatasetFile("lofar:f0", 0), DatasetFile("lofar:f1", 1))
     assert lister.list_files({DID}, set(), 9) == {DID: plain}
-    assert stand_in.asked == []
+    assert stand_in.listed == []
     found = lister.list_files({DID}, {"UK-DISK", "AU-DISK"}, 9)
     assert found == {DID: (plain[0], DatasetFile("lofar:f1", 1, {"UK-DISK": ("a", "b")}))}
-    assert stand_in.asked == [("AU-DISK|UK-DISK", "all")]
+    assert stand_in.listed == [("AU-DISK|UK-DISK", "all")]
 
 
 def test_dataset_whose_files_are_all_inside_archives_says_what_a_job_would_find(lister, stand_in):

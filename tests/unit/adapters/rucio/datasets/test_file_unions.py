@@ -21,18 +21,18 @@ class Halved(RucioStandIn):
     """A stand-in with two storage elements at one site; ``there`` has the files at each, for all datasets."""
 
     def __init__(self) -> None:
-        super().__init__({"UK-DISK": "UK", "UK-DISK2": "UK"})
-        self.holdings = {did: {"UK-DISK": "available", "UK-DISK2": "available"} for did in DIDS}
+        states = {"UK-DISK": "available", "UK-DISK2": "available"}
+        super().__init__({"UK-DISK": "UK", "UK-DISK2": "UK"}, dict.fromkeys(DIDS, states))
         self.there = {"UK-DISK": FIRST, "UK-DISK2": SECOND}
         self.cut = False
         self.refused = ""
-        self.asked: list[str] = []
+        self.listed: list[str] = []
 
     def answer(self, path, query, body):
         if path != LIST:
             return super().answer(path, query, body)
         (did,) = (f"{each['scope']}:{each['name']}" for each in body["dids"])
-        self.asked.append(did)
+        self.listed.append(did)
         if did == self.refused:
             return 403, {"ExceptionClass": "AccessDenied"}
         assert body["rse_expression"] == "UK-DISK|UK-DISK2"
@@ -87,20 +87,20 @@ def test_a_file_list_is_cached_while_its_counts_are_equal(asking, stand_in):
     catalogue = asking()
     for _ in range(3):
         assert best(catalogue) == dict.fromkeys(DIDS, WHOLE)
-    assert sorted(stand_in.asked) == DIDS
+    assert sorted(stand_in.listed) == DIDS
 
 
 def test_parts_that_are_too_few_together_are_not_listed(asking, stand_in):
     stand_in.there = {"UK-DISK": {0}, "UK-DISK2": SECOND}
     assert best(asking()) == dict.fromkeys(DIDS, (ReplicaState.PARTIAL, 0.25))
-    assert stand_in.asked == []
+    assert stand_in.listed == []
 
 
 def test_an_unlisted_dataset_is_unseen_until_its_first_turn(asking, stand_in):
     catalogue = asking(deep_calls=20, verify_every=timedelta(0))
     seen = [sum(found is not None for found in best(catalogue).values()) for _ in range(3)]
     assert seen == [2, 4, 4]
-    assert len(stand_in.asked) == 6
+    assert len(stand_in.listed) == 6
 
 
 def test_a_file_list_that_was_cut_short_is_refused(asking, stand_in):

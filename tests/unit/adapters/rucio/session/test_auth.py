@@ -50,22 +50,20 @@ def runs(tmp_path) -> int:
     return len((tmp_path / "runs").read_text().splitlines())
 
 
-def test_a_printed_token_is_kept_until_two_minutes_before_its_end(make, tmp_path):
+@pytest.mark.parametrize(
+    ("token", "runs_at"),
+    [
+        (jwt(exp=(NOON + 60 * MINUTE).timestamp()), [(0, 1), (57, 1), (58, 2), (59, 3)]),
+        ("opaque", [(0, 1), (9, 1), (10, 2)]),
+    ],
+    ids=["until two minutes before its end", "for ten minutes without an end"],
+)
+def test_a_printed_token_is_kept(make, tmp_path, token, runs_at):
     clock = Ticking()
-    ends = NOON + 60 * MINUTE
-    bearer = make(f"echo {jwt(exp=ends.timestamp())}", clock)
-    for minutes, run in [(0, 1), (57, 1), (58, 2), (59, 3)]:
+    bearer = make(f"echo {token}", clock)
+    for minutes, run in runs_at:
         clock.minutes = minutes
-        assert bearer.token().startswith("e30.")
-        assert runs(tmp_path) == run
-
-
-def test_a_token_without_an_expiry_is_renewed_every_ten_minutes(make, tmp_path):
-    clock = Ticking()
-    bearer = make("echo opaque", clock)
-    for minutes, run in [(0, 1), (9, 1), (10, 2)]:
-        clock.minutes = minutes
-        assert bearer.token() == "opaque"
+        assert bearer.token() == token
         assert runs(tmp_path) == run
 
 
