@@ -139,6 +139,15 @@ def daemon(tmp_path: Path) -> Iterator[Running]:
         running.process.wait()
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that others may enter: pytest's own are closed again whenever another pytest starts."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+        Path(name).chmod(0o755)
+
+
 @pytest.fixture(scope="session")
 def shared_pool(htcondor_release: str) -> Iterator[Pool]:
     """A pool with sites UK, AU and NL of 8, 4 and 2 cores, for `pool`."""

@@ -33,12 +33,37 @@ def make_order(did: Did, site: Site = CAM, **changes) -> StagingOrder:
     return StagingOrder(site=site, did=did, **(known | changes))
 
 
-class StagerContract(ABC):
-    """Tests that every Stager passes."""
+class StagerTests(ABC):
+    """Tests that open stagers, and find rules by their queries."""
 
     @abstractmethod
-    def make_stager(self) -> Stager:
+    def make_stager(self, **options) -> Stager:
         """Build a stager."""
+
+    @pytest.fixture(autouse=True)
+    def _close_stagers(self) -> Iterator[None]:
+        self._open_stagers: list[Stager] = []
+        yield
+        for stager in self._open_stagers:
+            stager.close()
+            stager.close()
+
+    def open_stager(self, **options) -> Stager:
+        self._open_stagers.append(self.make_stager(**options))
+        return self._open_stagers[-1]
+
+    def find(self, stager: Stager, rule: str) -> ExistingRule | None:
+        """Return the rule with this id, by a query for nothing else."""
+        found = stager.list(StagingQuery(rules=frozenset({rule}))).rules
+        return next((one for one in found if one.id == rule), None)
+
+    def search(self, stager: Stager, did: Did, *sites: Site) -> list[ExistingRule]:
+        """Return the rules on *did* at *sites*, by default at CAM."""
+        return list(stager.list(StagingQuery(frozenset({did}), frozenset(sites or {CAM}))).rules)
+
+
+class StagerContract(StagerTests):
+    """Tests that every Stager passes."""
 
     @abstractmethod
     def make_failing_stager(self) -> Stager:
@@ -63,26 +88,6 @@ class StagerContract(ABC):
     def now(self) -> datetime:
         """Return the time of the catalogue's clock."""
         return datetime.fromtimestamp(time.time(), UTC)
-
-    @pytest.fixture(autouse=True)
-    def _close_stagers(self) -> Iterator[None]:
-        self._open_stagers: list[Stager] = []
-        yield
-        for stager in self._open_stagers:
-            stager.close()
-            stager.close()
-
-    def open_stager(self) -> Stager:
-        self._open_stagers.append(self.make_stager())
-        return self._open_stagers[-1]
-
-    def find(self, stager: Stager, rule: str) -> ExistingRule | None:
-        """Return the rule with this id, by a query for nothing else."""
-        found = stager.list(StagingQuery(rules=frozenset({rule}))).rules
-        return next((one for one in found if one.id == rule), None)
-
-    def search(self, stager: Stager, did: Did, *sites: Site) -> list[ExistingRule]:
-        return list(stager.list(StagingQuery(frozenset({did}), frozenset(sites))).rules)
 
     # -- a rule of ours
 

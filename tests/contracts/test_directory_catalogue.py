@@ -133,16 +133,8 @@ def as_nobody():
             os.seteuid(0)
 
 
-@pytest.fixture
-def open_folder():
-    """Return a folder that every user can enter."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        put(Path(name), "RAL", "other")
-        yield Path(name)
-
-
 def test_datasets_below_an_unreadable_folder_are_unknown(open_folder):
+    put(open_folder, "RAL", "other")
     put(open_folder, "CAM", "open/x.MS")
     put(open_folder, "CAM", "closed/y.MS")
     made = make(open_folder, patterns=["*/*.MS"])
@@ -156,6 +148,7 @@ def test_datasets_below_an_unreadable_folder_are_unknown(open_folder):
 
 
 def test_an_unreadable_dataset_is_not_complete(open_folder):
+    put(open_folder, "RAL", "other")
     path = put(open_folder, "CAM", "x.MS")
     path.chmod(0o700 if os.geteuid() == 0 else 0)
     with as_nobody():

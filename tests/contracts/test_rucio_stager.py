@@ -34,8 +34,8 @@ def add_other_account(server: RucioServer) -> str:
 
 
 class TestRucioStager(RucioTests, StagerContract):
-    def make_stager(self, settings: RucioSettings | None = None, **options) -> RucioStager:
-        known = RuleOptions(pool=self.scope, storages=STORAGES, **options)
+    def make_stager(self, settings: RucioSettings | None = None) -> RucioStager:
+        known = RuleOptions(pool=self.scope, storages=STORAGES)
         return RucioStager(settings or self.settings, known, system_clock)
 
     def make_failing_stager(self):

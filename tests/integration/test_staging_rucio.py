@@ -15,7 +15,6 @@ from adapters.rucio.staging import RucioStager, RuleOptions
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, ReplicaState, Site
 from hydrator.domain.staging_ports import (
-    ExistingRule,
     RefusalKind,
     RequestState,
     StagingFailed,
@@ -37,7 +36,7 @@ from testbed.faults import (
     status,
 )
 from testbed.patience import PATIENCE, wait_for
-from tests.contracts.stager import CAM, LIFETIME, RAL, make_order
+from tests.contracts.stager import CAM, LIFETIME, RAL, StagerTests, make_order
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
 from tests.factories import HOUR, MINUTE
 from tests.memory import TurnedClock
@@ -51,22 +50,17 @@ OTHER_PASSWORD = "a-word-of-the-other"
 DISK = "CAM-DISK"
 
 
-class StagingTests(RucioTests):
+class StagingTests(RucioTests, StagerTests):
     """Tests with datasets of 4 files at ORIGIN, and helpers for requests."""
 
     @pytest.fixture(autouse=True)
     def _others(self, _scope):
         self.other = add_other_account(self.server)
-        self._opened: list[RucioStager] = []
-        yield
-        for stager in self._opened:
-            stager.close()
 
-    def open_stager(self, url: str = "", settings: dict | None = None, **options) -> RucioStager:
+    def make_stager(self, url: str = "", settings: dict | None = None, **options) -> RucioStager:
         known = replace(self.settings, url=url or self.settings.url, **(settings or {}))
         rules = RuleOptions(**({"pool": self.scope, "storages": STORAGES} | options))
-        self._opened.append(RucioStager(known, rules, system_clock))
-        return self._opened[-1]
+        return RucioStager(known, rules, system_clock)
 
     def login_of_other(self) -> dict:
         login = {"account": self.other, "username": self.other, "password": OTHER_PASSWORD}
@@ -85,13 +79,6 @@ class StagingTests(RucioTests):
             stager.request(order)
         assert "\n" not in str(raised.value)
         return raised.value
-
-    def find(self, stager: RucioStager, rule: str) -> ExistingRule | None:
-        found = stager.list(StagingQuery(rules=frozenset({rule}))).rules
-        return found[0] if found else None
-
-    def search(self, stager: RucioStager, did: Did, *sites: Site) -> tuple[ExistingRule, ...]:
-        return stager.list(StagingQuery(frozenset({did}), frozenset(sites or {CAM}))).rules
 
     def spaces(self, stager: RucioStager, *sites: Site):
         return stager.list(StagingQuery(spaces=frozenset(sites))).spaces
@@ -397,7 +384,7 @@ class TestRulesOfOthers(StagingTests):
         [rule] = self.search(stager, did)
         assert (rule.account, rule.state, rule.storage) == (self.other, state, DISK)
         assert (rule.is_ours, rule.is_whole, rule.expires_at) == (False, False, None)
-        assert self.search(stager, did, RAL) == ()
+        assert self.search(stager, did, RAL) == []
 
     def test_a_suspended_rule_whose_locks_are_ok_keeps_its_data(self):
         stager, did = self.open_stager(), self.add()
@@ -426,7 +413,7 @@ class TestRulesOfOthers(StagingTests):
         rule = self.server.do("replicate", did=did, rse=DISK, account=self.other, ask_approval=True)[0]
         assert [one.state for one in self.search(stager, did)] == [RequestState.UNAPPROVED]
         self.server.do("deny_rule", rule=rule)
-        assert self.search(stager, did) == ()
+        assert self.search(stager, did) == []
 
     def test_a_rule_with_an_expression_is_found_where_it_brings_the_data(self):
         stager, did = self.open_stager(), self.add()
@@ -495,7 +482,7 @@ class TestLostAnswers(StagingTests):
     def test_a_lost_answer_is_in_doubt_and_its_repeat_finds_the_one_rule(self, fault):
         did = self.add()
         with FaultProxy(self.server.url) as proxy:
-            stager = self.open_stager(proxy.url, call_limit=timedelta(seconds=3 * PATIENCE))
+            stager = self.open_stager(url=proxy.url, call_limit=timedelta(seconds=3 * PATIENCE))
             self.search(stager, did)  # logged in, and knows the sites
             proxy.fault = replace(LOST_ANSWERS[fault], only=r"/rules/$")
             proxy.asked.clear()
@@ -512,7 +499,7 @@ class TestLostAnswers(StagingTests):
     def test_a_lost_answer_to_a_change_may_be_repeated(self, call):
         did = self.add()
         with FaultProxy(self.server.url) as proxy:
-            stager = self.open_stager(proxy.url)
+            stager = self.open_stager(url=proxy.url)
             rule = stager.request(make_order(did))
             longer = make_order(did, lifetime=2 * LIFETIME, rule=rule)
             change = {"renew": lambda: stager.request(longer), "cancel": lambda: stager.cancel(rule)}
@@ -545,7 +532,7 @@ class TestLostAnswers(StagingTests):
                 daemon.wait()
             stager = self.open_stager()
             if is_held:
-                assert self.search(stager, did) == ()
+                assert self.search(stager, did) == []
             proxy.fault = None  # a call that was held takes effect now, after the end of its daemon
             wait_for(lambda: self.rules_on(did), "the rule of the daemon")
         [found] = self.search(stager, did)
@@ -575,7 +562,7 @@ class TestFaultyReads(StagingTests):
         did = self.add()
         rule = self.open_stager().request(make_order(did))
         with FaultProxy(self.server.url) as proxy:
-            stager = self.open_stager(proxy.url)
+            stager = self.open_stager(url=proxy.url)
             assert self.find(stager, rule)
             proxy.fault = FAULTS["empty 200"]
             with pytest.raises(CatalogueError):

@@ -1,9 +1,7 @@
 """What several unit tests begin with."""
 
 import logging
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
@@ -34,12 +32,3 @@ def logged() -> Iterator[Callable[..., Any]]:
     root.handlers[:], root.level = before[0], before[1]
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that others may enter: pytest's own are closed again whenever another pytest starts."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-        Path(name).chmod(0o755)

@@ -163,6 +163,14 @@ def usage(*argv: str, **environ: str) -> str:
     return str(caught.value)
 
 
+def one_trouble(capfd: pytest.CaptureFixture[str]) -> str:
+    """Return the one sentence that the hook printed as its only block, and on standard error."""
+    out, err = capfd.readouterr()
+    trouble = err.removeprefix("hydrator hook: ").rstrip("\n")
+    assert (out, err.count("\n")) == (hook.trouble_block(trouble).decode(), 1)
+    return trouble
+
+
 def test_options_precede_the_environment():
     found = settings(
         "--file", "/ads", "--timeout=3", HYDRATOR_URL="https://h", HYDRATOR_TIMEOUT="7", HYDRATOR_JITTER="1"
@@ -204,11 +212,7 @@ def test_environment_precedes_glidein_config(tmp_path):
 )
 def test_wrong_usage_is_one_sentence_and_status_2(argv, message, capfd):
     assert hook.main(list(argv), {}) == 2
-    out, err = capfd.readouterr()
-    output = err.removeprefix("hydrator hook: ").rstrip("\n")
-    assert out == hook.trouble_block(output).decode()
-    assert message in err
-    assert err.count("\n") == 1
+    assert message in one_trouble(capfd)
 
 
 def test_token_is_not_sent_over_http_to_another_host(tmp_path):
@@ -269,10 +273,7 @@ def test_bug_in_the_hook_is_reported_in_one_line(capfd, monkeypatch):
             raise RuntimeError("odd\nenvironment")
 
     assert hook.main(["--site", "UK", "--file", "/x"], Odd()) == 1
-    out, err = capfd.readouterr()
-    output = err.removeprefix("hydrator hook: ").rstrip("\n")
-    assert (out, err.count("\n")) == (hook.trouble_block(output).decode(), 1)
-    assert "RuntimeError: odd environment: this is a bug" in err
+    assert "RuntimeError: odd environment: this is a bug" in one_trouble(capfd)
 
 
 @pytest.mark.parametrize("host", ["h..example", ".h", "h" * 64, "a." * 127 + "b", "..", "-." + "x" * 70])
