@@ -4,7 +4,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
@@ -73,94 +73,13 @@ class TaskGuard:
         self.metrics.count_failed_cycle()
 
 
-@dataclass(eq=False)
-class CycleRecorder:
-    """A recorder that gives a cycle's results to the metrics, the log, systemd and other parts of the daemon.
-
-    Attributes:
-        context: stores the state, the report and the changes of the last cycle.
-        metrics: counts cycles.
-        guard: isolates the parts that use a cycle's results: a bug in one part does not stop the others.
-        service_manager: shows the status line.
-    """
-
-    context: DaemonContext
-    metrics: Metrics
-    guard: TaskGuard
-    service_manager: ServiceManager
-    _ongoing_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
-    _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
-    _no_openings_reason: str | None = field(init=False, default="not logged yet")
-
-    def record(
-        self,
-        reconciler: Reconciler,
-        report: CycleReport,
-        view: CycleView,
-        seconds: float,
-    ) -> None:
-        """Record the results of one cycle."""
-        context = self.context
-        self.guard.run_isolated("the pages", lambda: self._build_cycle_state(report, view))
-        context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
-        # after the pages' state, because open pages load again when there is another report
-        context.state, context.report = reconciler.state, report
-        self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(view, seconds))
-        if context.parts and context.parts.pool.client:
-            self.metrics.count_child_restarts(context.parts.pool.child_restarts)
-        self._log_openings(report.paced.none_reason)
-        self._log_cycle(view, seconds)
-
-    def _build_cycle_state(self, report: CycleReport, view: CycleView) -> None:
-        """Build what the HTTP server shows of the cycle, so that no request waits for this."""
-        has_server = self.context.settings.publish.http.enabled
-        self.context.cycle_state = ServerState.of_cycle(report, view) if has_server else None
-
-    def _log_openings(self, none_reason: str | None) -> None:
-        """Log the reason for missing openings, but only when it changes."""
-        if none_reason == self._no_openings_reason:
-            return
-        if none_reason is None:
-            _log.info("reads from other sites are paced")
-        else:
-            _log.info("reads from other sites are not paced", why=none_reason)
-        self._no_openings_reason = none_reason
-
-    def _log_cycle(self, view: CycleView, seconds: float) -> None:
-        fields = cycle_log_fields(view, seconds)
-        has_new, cleared = self._ongoing_failures.replace(ongoing_failures(fields))
-        log = _log.debug
-        if has_new:
-            log = _log.warning
-        elif fields["changed"] or cleared:
-            log = _log.info
-        log("cycle", **fields, **({"cleared": cleared} if cleared else {}))
-        self.service_manager.set_status(status_line(fields))
-
-    def log_demand_failures(self, reconciler: Reconciler) -> None:
-        """Log which schedds did not answer, but only when the set of these schedds changes."""
-        failures = {
-            schedd: answer.reason
-            for schedd, answer in reconciler.schedd_answers.items()
-            if isinstance(answer, Unseen)
-        }
-        if reconciler.demand_error:
-            failures = {"collector": reconciler.demand_error}
-        if not any(self._demand_failures.replace(failures)):
-            return
-        if failures:
-            _log.warning("schedds did not answer: their last demand stays in use", unreachable=failures)
-        else:
-            _log.info("all schedds answer again")
-
-
 class CycleRunner:
-    """A runner that runs one cycle at a time.
+    """A runner that runs one cycle at a time, and gives its results to the metrics, the log and systemd.
 
     Args:
         context: the values that the daemon's parts share.
-        guard: counts and logs failures.
-        recorder: records the results of cycles.
+        guard: counts and logs failures, and isolates the parts that use a cycle's results.
+        service_manager: shows the status line.
         stopping: is set when the daemon stops; afterwards no cycle is requested.
         is_clock_stepping: returns True after a step of the wall clock: the daemon ends.
         machine: has the clocks.
@@ -170,7 +89,7 @@ class CycleRunner:
         self,
         context: DaemonContext,
         guard: TaskGuard,
-        recorder: CycleRecorder,
+        service_manager: ServiceManager,
         *,
         stopping: threading.Event,
         is_clock_stepping: Callable[[], bool],
@@ -178,7 +97,9 @@ class CycleRunner:
     ) -> None:
         self._context = context
         self._guard = guard
-        self._recorder = recorder
+        self._service_manager = service_manager
+        self._ongoing_failures, self._demand_failures = OngoingFailures(), OngoingFailures()
+        self._no_openings_reason: str | None = "not logged yet"
         self._is_clock_stepping = is_clock_stepping
         self._machine = machine
         self._stopping = stopping
@@ -261,7 +182,7 @@ class CycleRunner:
     def _apply_demand(self, reconciler: Reconciler, answers: PoolAnswer | None) -> bool:
         new_dids = reconciler.apply_demand(answers)
         self._context.state = reconciler.state
-        self._recorder.log_demand_failures(reconciler)
+        self._log_demand_failures(reconciler)
         if isinstance(answers, PoolSnapshot):
             self._save_queues(answers.queues)
         if new_dids:
@@ -284,6 +205,67 @@ class CycleRunner:
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
         begun_at = self._machine.monotonic()
         report = reconciler.run(is_due=is_poll)
-        self._recorder.record(reconciler, report, reconciler.view, self._machine.monotonic() - begun_at)
+        self.record(reconciler, report, reconciler.view, self._machine.monotonic() - begun_at)
         trim_heap()
         return True
+
+    def record(
+        self,
+        reconciler: Reconciler,
+        report: CycleReport,
+        view: CycleView,
+        seconds: float,
+    ) -> None:
+        """Record the results of one cycle."""
+        context = self._context
+        self._guard.run_isolated("the pages", lambda: self._build_cycle_state(report, view))
+        context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
+        # after the pages' state, because open pages load again when there is another report
+        context.state, context.report = reconciler.state, report
+        self._guard.run_isolated("metrics", lambda: self._guard.metrics.record_cycle(view, seconds))
+        if context.parts and context.parts.pool.client:
+            self._guard.metrics.count_child_restarts(context.parts.pool.child_restarts)
+        self._log_openings(report.paced.none_reason)
+        self._log_cycle(view, seconds)
+
+    def _build_cycle_state(self, report: CycleReport, view: CycleView) -> None:
+        """Build what the HTTP server shows of the cycle, so that no request waits for this."""
+        has_server = self._context.settings.publish.http.enabled
+        self._context.cycle_state = ServerState.of_cycle(report, view) if has_server else None
+
+    def _log_openings(self, none_reason: str | None) -> None:
+        """Log the reason for missing openings, but only when it changes."""
+        if none_reason == self._no_openings_reason:
+            return
+        if none_reason is None:
+            _log.info("reads from other sites are paced")
+        else:
+            _log.info("reads from other sites are not paced", why=none_reason)
+        self._no_openings_reason = none_reason
+
+    def _log_cycle(self, view: CycleView, seconds: float) -> None:
+        fields = cycle_log_fields(view, seconds)
+        has_new, cleared = self._ongoing_failures.replace(ongoing_failures(fields))
+        log = _log.debug
+        if has_new:
+            log = _log.warning
+        elif fields["changed"] or cleared:
+            log = _log.info
+        log("cycle", **fields, **({"cleared": cleared} if cleared else {}))
+        self._service_manager.set_status(status_line(fields))
+
+    def _log_demand_failures(self, reconciler: Reconciler) -> None:
+        """Log which schedds did not answer, but only when the set of these schedds changes."""
+        failures = {
+            schedd: answer.reason
+            for schedd, answer in reconciler.schedd_answers.items()
+            if isinstance(answer, Unseen)
+        }
+        if reconciler.demand_error:
+            failures = {"collector": reconciler.demand_error}
+        if not any(self._demand_failures.replace(failures)):
+            return
+        if failures:
+            _log.warning("schedds did not answer: their last demand stays in use", unreachable=failures)
+        else:
+            _log.info("all schedds answer again")

@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator import __version__
 from hydrator.config import Settings, load
-from hydrator.daemon.cycles import CycleRecorder, CycleRunner, TaskGuard
+from hydrator.daemon.cycles import CycleRunner, TaskGuard
 from hydrator.daemon.process import ServiceManager, Watchdog, limit_arenas
 from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine, Runtime, Turns, close_parts
 from hydrator.diagnostics.overview.saved import RELOAD_REPORT, ReloadFailure
@@ -143,7 +143,7 @@ class Daemon:
         self._cycles = CycleRunner(
             context,
             self._guard,
-            CycleRecorder(context, metrics, self._guard, service_manager),
+            service_manager,
             stopping=self._stopping,
             is_clock_stepping=lambda: bool(self._clock_steps.step),
             machine=machine,
@@ -196,7 +196,7 @@ class Daemon:
         context = self._context
         runtime = context.runtime = self._build_runtime(context.settings)
         with contextlib.suppress(StateError):  # the next save of the state reports the error
-            self._store.site_history.forget(context.settings.publish.never)
+            self._store.forget_history(context.settings.publish.never)
         if context.settings.publish.http.enabled:
             self._restore_served_ads(runtime.parts)
             self._http.start()

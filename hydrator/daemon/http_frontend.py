@@ -133,7 +133,7 @@ class HttpFrontend:
 def read_changes(store: Store, site: Site) -> Sequence[DatasetChange]:
     """Return the last changes of the ad of *site*; nothing if the state cannot be read."""
     with suppress(StateError):
-        return store.site_history.load_changes(site)
+        return store.load_changes(site)
     return ()
 
 

@@ -1,6 +1,6 @@
 """Changes of a site's ad: the datasets that each generation added, removed or changed, and the reasons.
 
-This module is pure: it builds an entry from the ads before and after a cycle. ``state/site_history``
+This module is pure: it builds an entry from the ads before and after a cycle. ``state/store``
 stores the entry.
 """
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from hydrator.domain.errors import StateError, StateMissing
 
-from . import site_history
-
 SCHEMA_VERSION = 1
 
 
@@ -22,6 +20,9 @@ create table if not exists part (name text primary key, body text) without rowid
 create table if not exists record (catalogue text, did text, body text, primary key (catalogue, did))
     without rowid;
 create table if not exists report (key text primary key, body text) without rowid;
+create table if not exists site_change (number integer primary key, site text, at real, did text, before text,
+    after text, reason text);
+create index if not exists site_change_site on site_change (site, number);
 """
 
 
@@ -32,7 +33,7 @@ def connect(path: Path) -> sqlite3.Connection:
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         _check_integrity(db, path)
-        db.executescript(_SCHEMA + site_history.SCHEMA)
+        db.executescript(_SCHEMA)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
         db.close()

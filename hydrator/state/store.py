@@ -11,14 +11,17 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from pydantic_core import to_json
 
 from hydrator.domain.errors import StateDamaged, StateError
-from hydrator.reconcile.history import HistoryEntry
+from hydrator.domain.model import Did, Site
+from hydrator.domain.text import matches_any
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import (
     connect,
@@ -30,8 +33,10 @@ from hydrator.state.database import (
 )
 
 from .saved_state import adapter, insert_rows, read_state, write_state
-from .site_history import SiteHistory
 
+MAX_CHANGES_PER_SITE: Final = 200
+MAX_AGE: Final = timedelta(days=31)
+"""The age of the oldest change of an ad that is kept."""
 T = TypeVar("T")
 
 
@@ -53,7 +58,6 @@ class Store(AbstractContextManager["Store"]):
         self._db = connection
         self._saved: ReconcileState | None = None
         self._transaction = partial(self._open_transaction, connection, threading.RLock())
-        self.site_history = SiteHistory(connection, self._transaction)
 
     @classmethod
     def open_to_write(cls, folder: Path) -> Self:
@@ -142,8 +146,60 @@ class Store(AbstractContextManager["Store"]):
         self._saved = state
 
     def add_history(self, entries: Sequence[HistoryEntry]) -> None:
-        """Save the changes of ads."""
-        self.site_history.add(entries)
+        """Add the changes of ads; delete those that are too old, or too many of their site.
+
+        There is no change if only ages or fractions changed.
+
+        Raises:
+            StateError: the state cannot be written.
+        """
+        if not entries:
+            return
+        with self._transaction():
+            for entry in entries:
+                self._add_changes(entry)
+            oldest = (entries[-1].decided_at - MAX_AGE).timestamp()
+            self._db.execute("delete from site_change where at < ?", (oldest,))
+
+    def _add_changes(self, entry: HistoryEntry) -> None:
+        """Add the changes of *entry*, and delete those of the site before its last MAX_CHANGES_PER_SITE."""
+        site, at = entry.ad.site, entry.decided_at.timestamp()
+        self._db.executemany(
+            "insert into site_change (site, at, did, before, after, reason) values (?, ?, ?, ?, ?, ?)",
+            [
+                (site, at, one.did, one.before, one.after, one.why)
+                for one in entry.changes[:MAX_CHANGES_PER_SITE]
+            ],
+        )
+        self._db.execute(
+            "delete from site_change where site = ? and number <="
+            " (select number from site_change where site = ? order by number desc limit 1 offset ?)",
+            (site, site, MAX_CHANGES_PER_SITE),
+        )
+
+    def forget_history(self, never: tuple[str, ...]) -> None:
+        """Delete the changes of datasets whose DID matches one of the patterns *never*.
+
+        Raises:
+            StateError: the state cannot be written.
+        """
+        with self._transaction():
+            dids = self._db.execute("select distinct did from site_change").fetchall()
+            hidden = [(did,) for (did,) in dids if matches_any(did, never)]
+            self._db.executemany("delete from site_change where did = ?", hidden)
+
+    def load_changes(self, site: Site) -> tuple[DatasetChange, ...]:
+        """Return the last changes of the ad of *site*, newest first.
+
+        Raises:
+            StateError: the state cannot be read.
+        """
+        with self._transaction():
+            rows = self._db.execute(
+                "select at, did, before, after, reason from site_change where site = ? order by number desc",
+                (site,),
+            ).fetchall()
+        return tuple(DatasetChange(int(at), Did(did), *change) for at, did, *change in rows)
 
     def save_report(self, key: str, report: object) -> None:
         """Save *report*, a value of any type that :meth:`load_report` can read, in place of the last one."""

@@ -58,7 +58,7 @@ def sites(
         if not found:
             known = comma_separated(row.site for row in rows) or "none"
             raise ConfigError([f"sites {site}: the daemon does not know this site; known sites: {known}"])
-        changes = store.site_history.load_changes(Site(site))
+        changes = store.load_changes(Site(site))
     shown = [replace(row, changes=changes) for row in found]
 
     def print_texts() -> None:

@@ -44,7 +44,7 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     with Store.open_to_write(settings.daemon.state_dir) as store:
         state = _load_state(store)
         if settings.publish.never:
-            store.site_history.forget(settings.publish.never)
+            store.forget_history(settings.publish.never)
         with closing(assemble(settings, system_clock)) as parts:
             commands = CommandQueue(settings.daemon.state_dir)
             commands.prepare()

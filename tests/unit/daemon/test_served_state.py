@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds
 from hydrator.daemon import http_frontend
-from hydrator.daemon.cycles import CycleRecorder
+from hydrator.daemon.cycles import CycleRunner
 from hydrator.daemon.http_frontend import HttpFrontend
 from hydrator.daemon.runtime import Machine
 from hydrator.domain.ads.dataset_sets import set_key
@@ -80,8 +80,10 @@ class Cycles:
         self.context = context_with(settings=settings)
         parts = SimpleNamespace(served_ads=self.served_ads, pool=SimpleNamespace(client=None))
         self.context.runtime = SimpleNamespace(parts=parts)
-        guard = SimpleNamespace(run_isolated=lambda _part, task: task())
-        self._recorder = CycleRecorder(self.context, Mock(), guard, Mock())
+        guard = SimpleNamespace(run_isolated=lambda _part, task: task(), metrics=Mock())
+        self._runner = CycleRunner(
+            self.context, guard, Mock(), stopping=Mock(), is_clock_stepping=Mock(), machine=Mock()
+        )
         self._reconciler = Reconciler(
             catalogues=[
                 MemoryCatalogue("it", (Replica(L1, CAM, ReplicaState.COMPLETE),), (CAM,), clock=self._clock)
@@ -115,7 +117,7 @@ class Cycles:
         self.record(replace(report, evaluation=replace(evaluation, drafts=drafts)))
 
     def record(self, report: CycleReport) -> None:
-        self._recorder.record(self._reconciler, report, self._reconciler.view, 0.1)
+        self._runner.record(self._reconciler, report, self._reconciler.view, 0.1)
 
     def get(self, path: str) -> httpx.Response:
         return httpx.get(f"{self.server.url}{path}", trust_env=False, timeout=120)

@@ -8,8 +8,7 @@ from hydrator.reconcile.publish import Policy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
-from hydrator.state.site_history import MAX_AGE, MAX_CHANGES_PER_SITE
-from hydrator.state.store import Store
+from hydrator.state.store import MAX_AGE, MAX_CHANGES_PER_SITE, Store
 from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, ad, replica, settings_with
 from tests.memory import MemoryCatalogue, MemoryPublisher
 from tests.unit.reconcile.cycles import build_cycle
@@ -57,7 +56,7 @@ class World:
 
     def changes(self) -> list[tuple]:
         """Return the stored changes of the last cycle that changed the ad, by dataset."""
-        rows = self.store.site_history.load_changes(CAM)
+        rows = self.store.load_changes(CAM)
         last = [change for change in rows if change.at == rows[0].at]
         return sorted((c.did, c.before, c.after, c.why) for c in last)
 
@@ -129,31 +128,31 @@ def test_the_last_200_changes_of_a_site_are_kept_newest_first(tmp_path):
         for n in range(MAX_CHANGES_PER_SITE + 5):
             stored(store, change(n, NOON + n * MINUTE), at=NOON + n * MINUTE)
         stored(store, change(0), site=RAL)
-        kept = store.site_history.load_changes(CAM)
+        kept = store.load_changes(CAM)
         last = range(MAX_CHANGES_PER_SITE + 4, 4, -1)
         assert kept == tuple(change(n, NOON + n * MINUTE) for n in last)
-        assert store.site_history.load_changes(RAL) == (change(0),)
-        assert store.site_history.load_changes(OSO) == ()
+        assert store.load_changes(RAL) == (change(0),)
+        assert store.load_changes(OSO) == ()
 
 
 def test_one_change_of_very_many_datasets_is_bounded_too(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         stored(store, *map(change, range(3 * MAX_CHANGES_PER_SITE)))
-        assert len(store.site_history.load_changes(CAM)) == MAX_CHANGES_PER_SITE
+        assert len(store.load_changes(CAM)) == MAX_CHANGES_PER_SITE
 
 
 def test_changes_are_forgotten_after_a_month(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         stored(store, change(1))
         stored(store, change(2), site=RAL, at=NOON + MAX_AGE + MINUTE)
-        assert store.site_history.load_changes(CAM) == ()
+        assert store.load_changes(CAM) == ()
 
 
 def test_history_forgets_a_dataset_that_is_not_published_any_more(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         stored(store, change(1), change(2))
-        store.site_history.forget((change(2).did,))
-        assert store.site_history.load_changes(CAM) == (change(1),)
+        store.forget_history((change(2).did,))
+        assert store.load_changes(CAM) == (change(1),)
 
 
 def test_an_order_is_followed_once_and_planning_follows_none(world):
