@@ -296,7 +296,8 @@ def command_line() -> str:
             "## JSON\n",
             (
                 "`--json` prints one document on stdout; sentences for people go to stderr.\n"
-                "Times are Unix seconds, sizes bytes, unknown values `null`. A new version may add keys.\n"
+                "Times are UTC as `2026-11-21T12:00:00Z` (RFC 3339), sizes bytes, unknown values `null`.\n"
+                "A new version may add keys.\n"
                 "`staging reject`, `cancel`, `stop` and `resume` print what `staging approve` prints.\n"
             ),
             table(

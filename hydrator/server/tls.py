@@ -73,6 +73,7 @@ def _build_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    context.num_tickets = 0  # a hook is a new process each time, which has no session to continue
     return context
 
 

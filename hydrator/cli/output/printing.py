@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 
 def print_result(as_json: bool, value: object, print_text: Callable[[], None]) -> None:
@@ -13,10 +14,16 @@ def print_result(as_json: bool, value: object, print_text: Callable[[], None]) -
 
 
 def print_json(value: object) -> None:
-    """Print *value*, which may have dataclasses; times and durations are numbers of seconds."""
-    from pydantic_core import to_json
+    """Print *value*, an object or a list of objects of one type; times are RFC 3339 texts in UTC."""
+    from pydantic import TypeAdapter
 
-    text = to_json(value, indent=2, ensure_ascii=True, temporal_mode="seconds", timedelta_mode="float")
+    from hydrator.domain.units import TEXT_TIMES
+
+    kind: Any = type(value)
+    if isinstance(value, list | tuple) and value:
+        kind = list[type(value[0])]  # type: ignore[misc]  # a type of the running program
+        value = list(value)
+    text = TypeAdapter[Any](kind).dump_json(value, indent=2, ensure_ascii=True, context=TEXT_TIMES)
     print(text.decode())
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential
@@ -12,6 +12,8 @@ from hydrator.state.store import Store
 
 if TYPE_CHECKING:  # few installations stage data
     from hydrator.staging.overview import StagingOverview
+else:
+    StagingOverview = Any
 
 CREDENTIALS_REPORT = "credentials"
 RELOAD_REPORT = "reload"

@@ -71,7 +71,7 @@ class SlotDatasetState:
     is_usable: bool
     state: str | None = None
     fraction: float | None = None
-    as_of: int | None = None
+    as_of: UnixTime | None = None
 
 
 SET_EXPRESSIONS = (
@@ -135,7 +135,7 @@ class SlotGroup:
     example: str
     state: str | None
     generation: int | None
-    as_of: int | None
+    as_of: UnixTime | None
     job_clauses: tuple[Clause, ...]
     slot_clauses: tuple[Clause, ...]
     is_match: bool

@@ -136,6 +136,15 @@ def test_server_refuses_tls_before_1_2(https, authority):
         assert safe.version() in {"TLSv1.2", "TLSv1.3"}
 
 
+def test_server_sends_no_session_tickets_which_no_hook_could_use(https, authority):
+    context = ssl.create_default_context(cafile=str(authority.trust))
+    plain = socket.create_connection(("127.0.0.1", int(https.url.rpartition(":")[2])), 10)
+    with context.wrap_socket(plain, server_hostname="localhost") as safe:
+        safe.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert safe.recv(8) == b"HTTP/1.1"
+        assert not safe.session.has_ticket
+
+
 def test_plain_http_at_the_https_port_gets_no_answer_and_harms_no_client(https, authority):
     with pytest.raises(httpx.HTTPError):
         httpx.get(https.url.replace("https", "http"), trust_env=False, timeout=120)

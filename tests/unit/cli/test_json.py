@@ -1,0 +1,83 @@
+"""Times in the documents of ``--json``: one form in all commands."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from hydrator.domain.units import UnixTime
+from hydrator.staging.overview import StagingOverview
+from scripts.docs import JSON
+from tests.command_line import run_hydrator
+
+TIME_NAME = re.compile(r"(?!left_out_at)(.*_)?(as_of|at|since|until|any_after)")
+TIME = re.compile(r"2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]+)?Z")
+
+
+def parts_of(annotation: Any) -> Iterator[Any]:
+    """Return *annotation* and all types in it."""
+    yield annotation
+    if annotation != UnixTime:
+        for part in get_args(annotation):
+            yield from parts_of(part)
+
+
+def number_fields(shape: Any, seen: set[type]) -> Iterator[str]:
+    """Return the fields of *shape*, and of the objects in it, that are times by name, but not by type."""
+    for kind in parts_of(shape):
+        if not is_dataclass(kind) or kind in seen:
+            continue
+        seen.add(kind)
+        hints = get_type_hints(kind, include_extras=True)
+        for field in fields(kind):
+            parts = [*parts_of(hints[field.name])]
+            if TIME_NAME.fullmatch(field.name) and not {datetime, UnixTime} & {*parts}:
+                yield f"{kind.__name__}.{field.name}"
+            yield from number_fields(hints[field.name], seen)
+
+
+@pytest.mark.parametrize("command", [*JSON, "the last step of staging"])
+def test_each_time_of_a_document_has_the_type_of_times(command):
+    assert [*number_fields(JSON.get(command, StagingOverview), set())] == []
+
+
+def times_in(document: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield from times_in(value, key)
+    elif isinstance(document, list):
+        for value in document:
+            yield from times_in(value, name)
+    elif TIME_NAME.fullmatch(name) and document is not None:
+        yield name, document
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("installation")
+    (folder / "catalogue.toml").write_text('sites = ["UK"]\n[datasets."t:a"]\nsites.UK = "available"\n')
+    file = folder / "config.toml"
+    file.write_text(
+        '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'
+        '[demand]\nask_schedds = false\npins = ["t:a"]\n[publish.collector]\nenabled = false\n'
+        '[publish.file]\nenabled = true\ndirectory = "ads"\n[network]\ndefault_gbit_per_second = 1\n'
+    )
+    run_hydrator("once", "-c", file)
+    return file
+
+
+COMMANDS = ("once", "plan", "status", "sites", "sites UK", "datasets", "datasets --why", "datasets t:b")
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("command", [*COMMANDS, "network", "staging list"])
+def test_times_are_texts_in_utc(command, config):
+    done = run_hydrator(*command.split(), "--json", "-c", config)
+    found = [*times_in(json.loads(done.stdout))]
+    assert done.returncode == 0
+    assert [each for each in found if not TIME.fullmatch(str(each[1]))] == []
+    assert found or command in {"datasets t:b", "network", "plan", "staging list"}
