@@ -54,6 +54,7 @@ class MemoryStager:
         refusals: by DID or site, the reason for which ``request`` refuses an order.
         is_broken: whether all calls fail as if the server were down.
         longest: the longest lifetime that a policy gives to a rule.
+        unread: the datasets and rules that cannot be read, with the reason.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class MemoryStager:
         self.is_broken = False
         self.permissions = StagingPermissions(True, True, True)
         self.longest = timedelta.max
+        self.unread: dict[str, str] = {}
         self._clock = clock
         self._number = 0
 
@@ -127,14 +129,17 @@ class MemoryStager:
         found = tuple(
             rule
             for rule in self.rules.values()
-            if rule.id in query.rules
-            or (query.lists_all and rule.is_ours)
-            or (rule.did in query.dids and rule.site in query.sites)
+            if self.unread.keys().isdisjoint({rule.id, rule.did})
+            and (
+                rule.id in query.rules
+                or (query.lists_all and rule.is_ours)
+                or (rule.did in query.dids and rule.site in query.sites)
+            )
         )
-        sizes = {did: self.sizes[did] for did in query.dids & self.sizes.keys()}
-        return StagingAnswer(
-            found, sizes, {site: self.spaces[site] for site in query.spaces & self.spaces.keys()}
-        )
+        sizes = {did: self.sizes[did] for did in query.dids & self.sizes.keys() - self.unread.keys()}
+        spaces = {site: self.spaces[site] for site in query.spaces & self.spaces.keys()}
+        unread = {key: self.unread[key] for key in self.unread.keys() & (query.dids | query.rules)}
+        return StagingAnswer(found, sizes, spaces, unread)
 
     def request(self, order: StagingOrder) -> str:
         """See :class:`hydrator.domain.staging_ports.Stager`."""

@@ -24,6 +24,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -52,7 +53,7 @@ from adapters.rucio.rule_cache import RuleCache
 from adapters.rucio.session.client import RucioClient, RucioConnection
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.settings import RucioSettings
-from adapters.rucio.session.transport import NotFound, WriteRefused
+from adapters.rucio.session.transport import Forbidden, InvalidRequest, NotFound, ServerFault, WriteRefused
 from adapters.rucio.states import Lock, parse_locks, parse_rules, request_state
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Site
@@ -72,6 +73,8 @@ from hydrator.domain.staging_ports import (
 )
 
 T = TypeVar("T")
+_FAILURES_ALONE = (CatalogueGarbled, ServerFault, Forbidden)
+"""Failures of one query: they say nothing about the queries for other datasets, rules and sites."""
 
 # -- storage elements
 
@@ -189,15 +192,19 @@ class Storages:
 
         Rucio knows the free space only from a report of the storage itself (the source *storage* of
         ``get_rse_usage``). The limit MinFreeSpace, which Rucio's deletion keeps free, is not available to
-        requests. An odd number closes its own site only.
+        requests. An odd number or answer closes its own site only.
 
         Raises:
-            CatalogueError: the answer is missing or incomplete.
+            CatalogueError: the server did not answer.
         """
         spaces: dict[Site, int | str] = {}
         for site in sorted(sites):
-            with suppress(StagingRefused, NotFound):
-                space = self._read_space(self.choose(site))
+            with suppress(StagingRefused):
+                storage = self.choose(site)
+                try:
+                    space = self._read_space(storage)
+                except _FAILURES_ALONE as error:
+                    space = f"{storage}: {error.reason}"
                 if space is not None:
                     spaces[site] = space
         return spaces
@@ -259,7 +266,7 @@ def _read_comment(comment: object, pool: str) -> tuple[StagingKind, Site] | None
     return (StagingKind(kind), Site(site)) if is_ours else None
 
 
-def parse_rule(row: Record, call: str, pool: str, account: str) -> ExistingRule:
+def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
     """Parse one rule; one of *account* with a comment of *pool* is ours, at the site of the comment.
 
     ``storage`` is the RSE expression. A rule of others has no site: see :meth:`RuleReader.find`.
@@ -267,6 +274,7 @@ def parse_rule(row: Record, call: str, pool: str, account: str) -> ExistingRule:
     Raises:
         BadRow: the row is unreadable, so the answer is incomplete.
     """
+    call = "a rule"
     [rule] = parse_rules([row], call)
     if rule.fault:
         raise BadRow(rule.fault)
@@ -317,8 +325,8 @@ class RuleReader:
         """Return what *read* makes of each row of *call*."""
         return self._queries.ask(call, lambda rows: [read(row) for row in iter_records(rows, name)])
 
-    def _ask_rules(self, call: Callable[[Any], Iterable[object]], name: str) -> list[ExistingRule]:
-        return self._ask(call, name, lambda row: parse_rule(row, name, self._pool, self._account))
+    def _parse(self, row: Record) -> ExistingRule:
+        return parse_rule(row, self._pool, self._account)
 
     def fetch(self, rule: str) -> ExistingRule | None:
         """Return the rule with the id *rule*; None if Rucio says that it does not exist.
@@ -333,7 +341,7 @@ class RuleReader:
             except RuleNotFound:
                 return []
 
-        found = next(iter(self._ask_rules(call, "get_replication_rule")), None)
+        found = next(iter(self._ask(call, "get_replication_rule", self._parse)), None)
         if found and found.id != rule:
             reason = f"the query was for rule {rule}, the answer is about rule {found.id[:80]}"
             raise CatalogueGarbled(self._queries.name, reason)
@@ -345,13 +353,20 @@ class RuleReader:
         Raises:
             CatalogueError: the answer is missing or incomplete.
         """
-        return [rule for rule in self._list({"account": self._account}) if rule.is_ours]
+        return self._list(
+            {"account": self._account},
+            lambda row: self._parse(row) if _read_comment(row.get("comments"), self._pool) else None,
+        )
 
-    def _list(self, filters: dict[str, str]) -> list[ExistingRule]:
-        return self._ask_rules(
+    def _list(
+        self, filters: dict[str, str], read: Callable[[Record], ExistingRule | None]
+    ) -> list[ExistingRule]:
+        rows = self._ask(
             lambda client: islice(client.list_replication_rules(filters), _MAX_RULES),
             "list_replication_rules",
+            read,
         )
+        return [rule for rule in rows if rule]
 
     def find_own(self, did: Did, storage: str) -> str | None:
         """Return the id of our rule for *did* at *storage*; Rucio may have put it on an archive."""
@@ -372,32 +387,57 @@ class RuleReader:
         A dataset whose query fails alone is in *errors*.
 
         Raises:
-            CatalogueError: the answer is missing or incomplete.
+            CatalogueError: the server did not answer, or the queries of all *dids* failed.
         """
         infos = self._resolver.resolve_uncached(dids, errors)
         locks = self._query_locks({did for did, info in infos.items() if info.kind == "DATASET"}, errors)
-        if errors and dids <= errors.keys():
-            raise errors[min(errors)]
         rules = self._fetch_all(locks)
         found: dict[tuple[Did, str, str], ExistingRule] = {}
+        sizes: dict[Did, int] = {}
         for did in sorted(did for did, info in infos.items() if info.kind != "ABSENT" and did not in errors):
-            known = [lock for lock in locks.get(did, ()) if lock.rule in rules]
-            here = [lock for lock in known if self._storages.disk_sites_of(lock.storage) & sites]
-            placed: Iterable[tuple[ExistingRule, str, bool]] = (
-                (rules[lock.rule], lock.storage, self._is_whole(lock)) for lock in here
-            )
-            if not here:
-                placed = self._iter_rules_without_locks(did, {lock.rule for lock in known}, sites, now)
-            for rule, storage, is_whole in placed:
-                at = self._storages.disk_sites_of(storage) & (
-                    frozenset({rule.site}) if rule.is_ours else sites
-                )
-                for site in at & sites:
-                    found[did, rule.id, site] = replace(
-                        rule, did=did, site=site, storage=storage, is_whole=is_whole
-                    )
-        sizes = {did: self._measure(did, info) for did, info in infos.items()}
+            try:
+                for rule, storage, is_whole in self._iter_rules(did, locks.get(did, ()), rules, sites, now):
+                    at = self._storages.disk_sites_of(storage) & sites
+                    for site in at & {rule.site} if rule.is_ours else at:
+                        found[did, rule.id, site] = replace(
+                            rule, did=did, site=site, storage=storage, is_whole=is_whole
+                        )
+                sizes[did] = self._measure(did, infos[did])
+            except _FAILURES_ALONE as error:
+                errors[did] = error
+        if errors and dids <= errors.keys():
+            raise errors[min(errors)]
         return list(found.values()), {did: size for did, size in sizes.items() if size}
+
+    def _iter_rules(
+        self,
+        did: Did,
+        locks: Iterable[Lock],
+        rules: Mapping[str, ExistingRule | CatalogueError],
+        sites: AbstractSet[Site],
+        now: datetime,
+    ) -> Iterator[tuple[ExistingRule, str, bool]]:
+        """Yield the rules of *did* that may be at *sites*: rule, storage, and whether it is whole there.
+
+        Without a lock at *sites*, they are the rules on *did* and on its containers, but for those whose
+        locks are elsewhere. A rule that should have locks counts, too: Rucio has not made them yet, or its
+        answer about locks was empty.
+        """
+        locked = set()
+        is_here = False
+        for lock in locks:
+            rule = rules.get(lock.rule)
+            if isinstance(rule, CatalogueError):
+                raise rule
+            if rule:
+                locked.add(rule.id)
+                if self._storages.disk_sites_of(lock.storage) & sites:
+                    is_here = True
+                    yield rule, lock.storage, self._is_whole(lock)
+        for owner in () if is_here else (did, *sorted(self._parents.find(did, now))):
+            for rule in self._list_on(owner):
+                if rule.id not in locked or rule.state in _WITHOUT_LOCKS:
+                    yield from ((rule, each, rule.is_whole) for each in self._storages_of(rule, sites, now))
 
     def _query_locks(self, datasets: Dids, errors: DidErrors) -> Mapping[Did, list[Lock]]:
         locks: dict[Did, list[Lock]] = {did: [] for did in datasets}
@@ -419,45 +459,52 @@ class RuleReader:
             lock.state == "OK" or count_files(self._queries, lock.did).get(lock.storage, NO_FILES).is_complete
         )
 
-    def _fetch_all(self, locks: Mapping[Did, Iterable[Lock]]) -> dict[str, ExistingRule]:
-        """Return the rules of *locks* by id, without those that were deleted meanwhile."""
+    def _fetch_all(self, locks: Mapping[Did, Iterable[Lock]]) -> dict[str, ExistingRule | CatalogueError]:
+        """Return the rules of *locks* by id, without those that were deleted meanwhile.
+
+        A rule that cannot be read is its error.
+        """
         by_scope: dict[str, set[str]] = {}
         for did, its_locks in locks.items():
             by_scope.setdefault(split_did(did)[0], set()).update(lock.rule for lock in its_locks)
-        rules: dict[str, ExistingRule] = {}
+        rules: dict[str, ExistingRule | CatalogueError] = {}
         for scope, ids in by_scope.items():
             if len(ids) >= _MANY_RULES:
-                rules |= {rule.id: rule for rule in self._list({"scope": scope}) if rule.id in ids}
+                listed = self._list({"scope": scope}, partial(self._parse_if_readable, ids=ids))
+                rules |= {rule.id: rule for rule in listed}
         for each in sorted(set().union(*by_scope.values()) - rules.keys()):
-            if rule := self.fetch(each):
-                rules[each] = rule
+            try:
+                rule = self.fetch(each)
+            except _FAILURES_ALONE as error:
+                rules[each] = error
+            else:
+                rules |= {each: rule} if rule else {}
         return rules
 
-    def _iter_rules_without_locks(
-        self, did: Did, locked: AbstractSet[str], sites: AbstractSet[Site], now: datetime
-    ) -> Iterator[tuple[ExistingRule, str, bool]]:
-        """Yield the rules on *did* and on its containers that may be at *sites*: storage, and whether whole.
-
-        The locks of the rules *locked* are known, and are elsewhere. Any other rule counts, also one that
-        should have locks: Rucio has not made them yet, or its answer about locks was empty.
-        """
-        for owner in (did, *sorted(self._parents.find(did, now))):
-            for rule in self._list_on(owner):
-                if rule.id not in locked or rule.state in _WITHOUT_LOCKS:
-                    yield from ((rule, each, rule.is_whole) for each in self._storages_of(rule, sites, now))
+    def _parse_if_readable(self, row: Record, ids: AbstractSet[str]) -> ExistingRule | None:
+        """Return the rule in *row* if it is one of *ids*; one that cannot be read is then asked alone."""
+        with suppress(BadRow):
+            return self._parse(row) if row.get("id") in ids else None
+        return None
 
     def _list_on(self, owner: Did) -> list[ExistingRule]:
         with suppress(NotFound):
-            return self._ask_rules(lambda client: client.list_did_rules(*split_did(owner)), "list_did_rules")
+            return self._ask(
+                lambda client: client.list_did_rules(*split_did(owner)), "list_did_rules", self._parse
+            )
         return []
 
     def _storages_of(self, rule: ExistingRule, sites: AbstractSet[Site], now: datetime) -> frozenset[str]:
         """Return the storage elements of *rule* at *sites*.
 
         If the rule had a choice, they are those with its files, and none if its files are at several sites.
-        If no file of the rule is known, they are all that it could choose.
+        If no file of the rule is known, they are all that it could choose. Rucio refuses an expression that
+        matches nothing any more.
         """
-        matches = self._expressions.resolve_expression(rule.storage, self._storages.rses, now)
+        try:
+            matches = self._expressions.resolve_expression(rule.storage, self._storages.rses, now)
+        except InvalidRequest:
+            return frozenset()
         here = frozenset(each for each in matches if self._storages.disk_sites_of(each) & sites)
         if not here or len(matches) == 1 or rule.state in _WITHOUT_LOCKS:
             return here
@@ -609,15 +656,22 @@ class RucioStager:
     def list(self, query: StagingQuery) -> StagingAnswer:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         errors: DidErrors = {}
+        unread: dict[str, str] = {}
         with self._start_call(self._read_seconds) as now:
             own = {rule.id: rule for rule in (self._rules.list_own() if query.lists_all else ())}
             for each in sorted(query.rules - own.keys()):
-                if (rule := self._rules.fetch(each)) and rule.is_ours:
+                try:
+                    rule = self._rules.fetch(each)
+                except _FAILURES_ALONE as error:
+                    unread[each] = error.reason
+                    continue
+                if rule and rule.is_ours:
                     own[each] = rule
             found, sizes = self._rules.find(query.dids, query.sites, errors, now) if query.dids else ([], {})
             spaces = self._storages.read_spaces(query.spaces)
         rules = (*own.values(), *(rule for rule in found if rule.id not in own))
-        return StagingAnswer(rules, sizes, spaces, {did: error.reason for did, error in errors.items()})
+        unread.update((did, error.reason) for did, error in errors.items())
+        return StagingAnswer(rules, sizes, spaces, unread)
 
     def request(self, order: StagingOrder) -> str:
         """See :class:`hydrator.domain.staging_ports.Stager`."""

@@ -162,6 +162,8 @@ class StagingController:
             try:
                 if query.dids or query.rules or query.lists_all:
                     answer = self.stagers[name].list(query)
+                    odd = answer.unread.keys() & query.rules
+                    problems.update((f"rule {rule}", answer.unread[rule]) for rule in odd)
                     facts.keep(query, answer, now)
                     unknown = self.settings.limits.bytes_of("request")
                     table = follow_rules(table, name, query, answer, unknown, now)

@@ -46,8 +46,8 @@ class CatalogueFacts:
     """The last answers of one catalogue. What an answer omits is unknown.
 
     ``rules`` has the rules of every account by dataset, and ``read_at`` when they were read; a dataset that
-    they omit was not read. ``halted`` says why nothing is asked at this catalogue at all. Jobs need their
-    data for ``needed``.
+    they omit was not read, and ``unread`` may say why. ``halted`` says why nothing is asked at this catalogue
+    at all. Jobs need their data for ``needed``.
     """
 
     name: str
@@ -55,6 +55,7 @@ class CatalogueFacts:
     rules: dict[Did, tuple[ExistingRule, ...]] = field(default_factory=dict)
     read_at: dict[Did, datetime] = field(default_factory=dict)
     sizes: dict[Did, int] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
     spaces: Mapping[Site, int | str] = field(default_factory=dict)
     listed_at: datetime | None = None
     halted: str = ""
@@ -78,6 +79,7 @@ class CatalogueFacts:
             self.rules[did] = tuple(rule for rule in answer.rules if rule.did == did)
             self.read_at[did] = now
         self.sizes.update(answer.sizes)
+        self.unread = answer.unread
         self.spaces = answer.spaces
 
     def others_at(self, did: Did, site: Site) -> list[ExistingRule]:
@@ -572,7 +574,7 @@ class _Planner:
             if own and (own.cancelled_at or own.closed_until or own.kind is not kind):
                 return f"the rule of ours for {did} at {site} must end first: {own.reason or own.status}"
             if did not in facts.sizes or did not in facts.rules:
-                return f"the size of {did} is unknown"
+                return facts.unread.get(did) or f"the size of {did} is unknown"
             if reason := self.table.explain_closed(did, site, kind, self.now):
                 return reason
         if kind is StagingKind.PIN:

@@ -352,9 +352,9 @@ def follow_rules(
 ) -> Table:
     """Return *table* after *catalogue* gave *answer* to *query*.
 
-    A rule that the query named and the answer omits does not exist. A call in doubt had no effect if no rule
-    came of it, and then it is dropped once no job needs it. A rule of ours that the table lacks gets a row;
-    it counts *unknown_bytes* if its size is unknown.
+    A rule that the query named and that the answer omits, also as unread, does not exist. A call in doubt
+    had no effect if no rule came of it, and then it is dropped once no job needs it. A rule of ours that the
+    table lacks gets a row; it counts *unknown_bytes* if its size is unknown.
     """
     by_id = {rule.id: rule for rule in answer.rules if rule.is_ours}
     by_place = {(rule.did, rule.site): rule for rule in by_id.values()}
@@ -368,7 +368,7 @@ def follow_rules(
         if rule:
             known.add(rule.id)
             changed.append(_update(table, one, rule, now))
-        elif one.rule in query.rules:
+        elif one.rule in query.rules - answer.unread.keys():
             changed.append(_end(table, one, now))
         elif not one.rule and not one.job_count and is_late and one.did in query.dids - answer.unread.keys():
             changed.append(replace(one, ended_at=now, reason="the call had no effect"))

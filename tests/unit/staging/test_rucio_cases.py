@@ -31,6 +31,26 @@ def test_an_odd_free_space_closes_its_own_site_and_no_other(odd, words):
     assert words in reason
 
 
+def test_dataset_that_cannot_be_read_is_told_and_no_other_waits_for_it():
+    world = StagingWorld(L1=1, L2=1)
+    world.stager.unread[L1] = "a rule: this version of the daemon does not know the state 'FROZEN'"
+    world.step_with(need(L1), need(L2))
+    assert world.stages == {(L2, CAM)}
+    assert world.reasons == [world.stager.unread[L1]]
+
+
+def test_rule_of_ours_that_cannot_be_read_counts_as_before_and_is_told():
+    world = StagingWorld(L1=1, L2=1)
+    world.step_with(need(L1))
+    world.stager.unread["rule1"] = "HTTP 500"
+    for _ in range(3):
+        world.step_with(need(L1), need(L2, sites=[CAM]))
+    assert world.stages == {(L1, CAM), (L2, CAM)}
+    assert world.overview.problems == {"rule rule1": "HTTP 500"}
+    assert world.overview.in_flight_bytes == {CAM: 2 * 10**12}
+    assert world.stager.calls.count("request") == 2
+
+
 # R12: Rucio keeps a rule after its end
 
 

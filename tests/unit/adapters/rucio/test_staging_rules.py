@@ -40,7 +40,7 @@ ROW = {
 
 
 def rule(**changes) -> ExistingRule:
-    return parse_rule({**ROW, **changes}, "call", "pool", "hydrator")
+    return parse_rule({**ROW, **changes}, "pool", "hydrator")
 
 
 @given(
@@ -50,9 +50,9 @@ def rule(**changes) -> ExistingRule:
 )
 def test_a_comment_brings_back_its_pool_kind_and_site(pool, site, kind):
     comment = build_comment(make_order(Did("lofar:L1"), site, kind=kind), pool, "CAM-DISK")
-    row = parse_rule({**ROW, "comments": comment}, "call", pool, "hydrator")
+    row = parse_rule({**ROW, "comments": comment}, pool, "hydrator")
     assert (row.kind, row.site) == (kind, site[:100])
-    assert not parse_rule({**ROW, "comments": comment}, "call", f"{pool}-2", "hydrator").is_ours
+    assert not parse_rule({**ROW, "comments": comment}, f"{pool}-2", "hydrator").is_ours
     assert len(comment) <= 250
 
 

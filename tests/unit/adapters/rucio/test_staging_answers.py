@@ -1,0 +1,238 @@
+"""Odd answers of Rucio to a stager: each affects only its dataset, rule or site (on a client in memory)."""
+
+import pytest
+from rucio.common import exception as rucio_errors
+
+from adapters.rucio.session.settings import RucioSettings
+from adapters.rucio.session.transport import Forbidden, ServerFault
+from adapters.rucio.staging import RucioStager, RuleOptions
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
+from hydrator.domain.model import Did
+from hydrator.domain.staging_ports import StagingQuery
+from tests.factories import CAM, L1, L2, NOON, RAL
+
+SITES = frozenset({CAM, RAL})
+STORAGES = {"CAM-DISK": CAM, "RAL-DISK": RAL}
+
+
+ODD = [ServerFault("rucio", "HTTP 500"), Forbidden("rucio", "HTTP 403"), rucio_errors.RucioException("odd")]
+odd = pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+
+
+def raising(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+class Client:
+    """The calls of Rucio's client that a stager uses; a test changes the rows, or replaces a call."""
+
+    def __init__(self):
+        self.locks, self.rules, self.on = [], {}, {}
+        self.usage = dict.fromkeys(STORAGES, 10**14)
+
+    def add_rule(self, rule, did, *, locks_at=None, account="carl", **changes):
+        scope, name = did.split(":")
+        row = {"id": rule, "scope": scope, "name": name, "account": account, "state": "REPLICATING",
+               "rse_expression": "CAM-DISK", "comments": "", "locks_ok_cnt": 0, "locks_replicating_cnt": 4,
+               "locks_stuck_cnt": 0, "bytes": 4000, "expires_at": None,
+               "created_at": "Sat, 21 Nov 2026 12:00:00 UTC"}  # fmt: skip
+        self.rules[rule] = row | changes
+        self.on.setdefault(did, []).append(rule)
+        if locks_at:
+            self.locks.append(
+                {"scope": scope, "name": name, "rse": locks_at, "rule_id": rule, "state": "REPLICATING"}
+            )
+
+    def list_rses(self, rse_expression=None):
+        if rse_expression == "empty":
+            self.connection._status = 400
+            raise rucio_errors.InvalidRSEExpression("RSE Expression resulted in an empty set.")
+        return [{"rse": each, "rse_type": "DISK", "deleted": False} for each in STORAGES]
+
+    def list_rse_attributes(self, storage):
+        return {"site": STORAGES[storage]}
+
+    def get_rse_usage(self, storage, filters):
+        return [{"source": "storage", "free": self.usage[storage], "used": 0}]
+
+    def get_rse_limits(self, storage):
+        return {}
+
+    def get_metadata_bulk(self, dids):
+        return [{**did, "did_type": "DATASET", "bytes": 4000, "is_open": False} for did in dids]
+
+    def get_locks_for_dids(self, dids):
+        wanted = {(did["scope"], did["name"]) for did in dids}
+        return [lock for lock in self.locks if (lock["scope"], lock["name"]) in wanted]
+
+    def get_replication_rule(self, rule):
+        if rule not in self.rules:
+            raise rucio_errors.RuleNotFound(rule)
+        return self.rules[rule]
+
+    def list_replication_rules(self, filters):
+        keys = {"scope", "account", "rse_expression"} & filters.keys()
+        return [row for row in self.rules.values() if all(row[key] == filters[key] for key in keys)]
+
+    def list_did_rules(self, scope, name):
+        return [self.rules[rule] for rule in self.on.get(f"{scope}:{name}", ())]
+
+    def list_parent_dids(self, scope, name):
+        return []
+
+    def list_dataset_replicas(self, scope, name, deep):
+        return []
+
+    def list_replica_locks(self, rule):
+        return []
+
+
+@pytest.fixture
+def client():
+    return Client()
+
+
+@pytest.fixture
+def stager(client, tmp_path):
+    settings = RucioSettings(
+        "rucio", "https://rucio.example.org", "hydrator", tmp_path, calls_per_second=1000
+    )
+    made = RucioStager(settings, RuleOptions(), lambda: NOON)
+    client.connection = made._queries.connection
+    client.connection._client = client
+    return made
+
+
+def ask(stager, *dids, rules=(), **more):
+    return stager.list(StagingQuery(frozenset(dids), SITES, rules=frozenset(rules), **more))
+
+
+def fail_for_the_first(client, call, error):
+    """Let *call* fail for L1, or its rule r1, alone."""
+    real = getattr(client, call)
+    setattr(
+        client,
+        call,
+        lambda *args, **more: (raising(error) if {"L1", "r1"} & {*args} else real)(*args, **more),
+    )
+
+
+@odd
+@pytest.mark.parametrize("call", ["list_parent_dids", "list_did_rules"])
+def test_query_that_fails_for_one_dataset_leaves_the_others(stager, client, call, error):
+    client.add_rule("r2", L2, locks_at="CAM-DISK")
+    fail_for_the_first(client, call, error)
+    answer = ask(stager, L1, L2)
+    assert set(answer.unread) == {L1}
+    assert [(one.id, one.did, one.site) for one in answer.rules] == [("r2", L2, CAM)]
+    assert answer.sizes == {L2: 4000}
+
+
+@odd
+@pytest.mark.parametrize("call", ["get_replication_rule", "list_dataset_replicas"])
+def test_rule_that_cannot_be_read_leaves_the_other_datasets(stager, client, call, error):
+    for rule, did in (("r1", L1), ("r2", L2)):
+        client.add_rule(rule, did, locks_at="CAM-DISK")
+    fail_for_the_first(client, call, error)
+    answer = ask(stager, L1, L2)
+    assert set(answer.unread) == {L1}
+    assert [one.id for one in answer.rules] == ["r2"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "FROZEN"},
+        {"locks_ok_cnt": None},
+        {"locks_ok_cnt": float("nan")},
+        {"bytes": "4000"},
+        {"bytes": -1},
+        {"expires_at": "soon"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("others", [1, 30])
+def test_odd_rule_of_one_dataset_leaves_the_others_however_many_are_read_together(
+    stager, client, change, others
+):
+    client.add_rule("r1", L1, locks_at="CAM-DISK", **change)
+    dids = [Did(f"lofar:D{n}") for n in range(others)]
+    for n, did in enumerate(dids):
+        client.add_rule(f"x{n}", did, locks_at="CAM-DISK")
+    answer = ask(stager, L1, *dids)
+    assert set(answer.unread) == {L1}
+    assert len(answer.rules) == others
+
+
+def test_odd_rules_that_nobody_asked_about_are_no_error(stager, client):
+    client.add_rule("r1", L1, account="hydrator", state="FROZEN", comments="made by hand")
+    dids = [Did(f"lofar:D{n}") for n in range(30)]
+    for n, did in enumerate(dids):
+        client.add_rule(f"x{n}", did, locks_at="CAM-DISK")
+    assert len(ask(stager, *dids, lists_all=True).rules) == 30
+
+
+def test_rule_whose_expression_matches_nothing_any_more_is_nowhere(stager, client):
+    client.add_rule("r1", L1, rse_expression="empty")
+    client.add_rule("r2", L2, locks_at="CAM-DISK")
+    answer = ask(stager, L1, L2)
+    assert answer.unread == {}
+    assert [one.id for one in answer.rules] == ["r2"]
+    assert set(answer.sizes) == {L1, L2}
+
+
+def test_rule_that_vanishes_between_two_reads_is_nowhere(stager, client):
+    client.add_rule("r1", L1, locks_at="CAM-DISK")
+    client.rules.clear()
+    client.on.clear()
+    answer = ask(stager, L1)
+    assert (answer.rules, answer.unread, answer.sizes) == ((), {}, {L1: 4000})
+
+
+def test_rule_on_a_container_is_found_where_containers_contain_each_other(stager, client):
+    boxes = {"L1": "box", "box": "crate", "crate": "box"}
+    client.list_parent_dids = lambda scope, name: [{"scope": scope, "name": boxes[name]}]
+    client.add_rule("r1", Did("lofar:crate"))
+    assert [(one.id, one.did) for one in ask(stager, L1).rules] == [("r1", L1)]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        *map(raising, ODD),
+        lambda *_, **__: ["x"],
+        *(
+            lambda *_, free=free, **__: [{"source": "storage", "free": free}]
+            for free in (float("nan"), "9", 2**70)
+        ),
+    ],
+)
+def test_space_that_cannot_be_read_closes_its_site_only(stager, client, usage):
+    real = client.get_rse_usage
+    client.get_rse_usage = lambda storage, **more: (usage if storage == "CAM-DISK" else real)(storage, **more)
+    spaces = stager.list(StagingQuery(spaces=SITES)).spaces
+    assert spaces[RAL] == 10**14
+    assert str(spaces[CAM]).startswith("CAM-DISK")
+
+
+@odd
+def test_rule_of_ours_that_cannot_be_read_is_unread_and_not_gone(stager, client, error):
+    ours = {"account": "hydrator", "comments": "classad-hydrator stage for jobs at CAM [hydrator:pool:1]"}
+    for rule, did in (("r1", L1), ("r2", L2)):
+        client.add_rule(rule, did, **ours)
+    fail_for_the_first(client, "get_replication_rule", error)
+    answer = ask(stager, rules=["r1", "r2", "r3"])
+    assert [one.id for one in answer.rules] == ["r2"]
+    assert set(answer.unread) == {"r1"}
+
+
+@pytest.mark.parametrize(
+    "error", [*ODD, CatalogueUnreachable("rucio", "timeout"), CatalogueDenied("rucio", "401")], ids=str
+)
+def test_server_that_answers_about_no_dataset_is_an_error(stager, client, error):
+    client.list_did_rules = raising(error)
+    with pytest.raises(CatalogueError):
+        ask(stager, L1, L2)
