@@ -7,6 +7,7 @@ from datetime import datetime
 from adapters.ska.site_capabilities import Areas, SiteCapabilities
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
+from hydrator.domain.text import reason_of
 
 from .responses import (
     BadRow,
@@ -21,7 +22,7 @@ from .responses import (
     require_record,
 )
 from .session.queries import QueryRunner
-from .session.transport import NotFound
+from .session.transport import FAILURES_ALONE, NotFound
 
 _KINDS = frozenset({"DISK", "TAPE"})
 _MAX_MISSING = 20
@@ -47,7 +48,7 @@ class RseDirectory:
         """Return all storage elements by name, also those that were deleted since the daemon started.
 
         Raises:
-            CatalogueError: the elements cannot be listed, or the site of an element cannot be queried.
+            CatalogueError: the elements cannot be listed, or the site of none can be queried.
         """
         rows = self._queries.ask(lambda client: client.list_rses(), _parse_rses)
         if not rows:
@@ -67,7 +68,10 @@ class RseDirectory:
         if len(missing) > _MAX_MISSING:
             reason = f"list_rses omits {len(missing)} storage elements of the last poll, first {missing[0]}"
             raise CatalogueGarbled(self._queries.name, reason)
-        rses = {name: self._build_rse(name, row, now, areas) for name, row in sorted(rows.items())}
+        failures: list[CatalogueError] = []
+        rses = {name: self._build_rse(name, row, now, areas, failures) for name, row in sorted(rows.items())}
+        if failures and not any(rse.sites for rse in rses.values()):
+            raise failures[0]
         for name, last in self._last_rses.items():
             if name not in rses:
                 rses[name] = last
@@ -87,7 +91,11 @@ class RseDirectory:
     def _query_unlisted(self, name: str, now: datetime) -> Rse | None:
         try:
             row = self._query_row(name)
-            return self._build_rse(name, row, now, self._read_areas(now)) if row else _build_deleted_rse(name)
+            return (
+                self._build_rse(name, row, now, self._read_areas(now), [])
+                if row
+                else _build_deleted_rse(name)
+            )
         except CatalogueError:
             return None
 
@@ -113,7 +121,10 @@ class RseDirectory:
                 return self._capabilities.areas(now)
         return Areas()
 
-    def _build_rse(self, name: str, row: Record, now: datetime, areas: Areas) -> Rse:
+    def _build_rse(
+        self, name: str, row: Record, now: datetime, areas: Areas, failures: list[CatalogueError]
+    ) -> Rse:
+        """Build the storage element; if the query for its site failed alone, add the error to *failures*."""
         try:
             tape = read_choice(_KINDS, row, "rse_type", "list_rses") == "TAPE"
             if read_flag(row, "deleted", "list_rses", default=False):
@@ -123,10 +134,10 @@ class RseDirectory:
             volatile = read_flag(row, "volatile", "list_rses", default=False)
             staging_area = read_flag(row, "staging_area", "list_rses", default=False)
             site = self._find_site(name, now)
-        except BadRow as exc:
-            return Rse(
-                name, self._last_rses[name].site if name in self._last_rses else None, False, fault=str(exc)
-            )
+        except (BadRow, *FAILURES_ALONE) as exc:
+            failures += [exc] if isinstance(exc, CatalogueError) else []
+            last = self._last_rses.get(name)
+            return Rse(name, last.site if last else None, is_tape=False, fault=reason_of(exc))
         if not site and name in areas.faults:
             return Rse(name, None, tape, fault=areas.faults[name])
         rse_areas = areas.find_by_name(name)

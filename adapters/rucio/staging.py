@@ -53,7 +53,7 @@ from adapters.rucio.rule_cache import RuleCache
 from adapters.rucio.session.client import RucioClient, RucioConnection
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.settings import RucioSettings
-from adapters.rucio.session.transport import Forbidden, InvalidRequest, NotFound, ServerFault, WriteRefused
+from adapters.rucio.session.transport import FAILURES_ALONE, InvalidRequest, NotFound, WriteRefused
 from adapters.rucio.states import Lock, parse_locks, parse_rules, request_state
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Site
@@ -73,8 +73,6 @@ from hydrator.domain.staging_ports import (
 )
 
 T = TypeVar("T")
-_FAILURES_ALONE = (CatalogueGarbled, ServerFault, Forbidden)
-"""Failures of one query: they say nothing about the queries for other datasets, rules and sites."""
 
 # -- storage elements
 
@@ -203,7 +201,7 @@ class Storages:
                 storage = self.choose(site)
                 try:
                     space = self._read_space(storage)
-                except _FAILURES_ALONE as error:
+                except FAILURES_ALONE as error:
                     space = f"{storage}: {error.reason}"
                 if space is not None:
                     spaces[site] = space
@@ -403,7 +401,7 @@ class RuleReader:
                             rule, did=did, site=site, storage=storage, is_whole=is_whole
                         )
                 sizes[did] = self._measure(did, infos[did])
-            except _FAILURES_ALONE as error:
+            except FAILURES_ALONE as error:
                 errors[did] = error
         if errors and dids <= errors.keys():
             raise errors[min(errors)]
@@ -475,7 +473,7 @@ class RuleReader:
         for each in sorted(set().union(*by_scope.values()) - rules.keys()):
             try:
                 rule = self.fetch(each)
-            except _FAILURES_ALONE as error:
+            except FAILURES_ALONE as error:
                 rules[each] = error
             else:
                 rules |= {each: rule} if rule else {}
@@ -662,7 +660,7 @@ class RucioStager:
             for each in sorted(query.rules - own.keys()):
                 try:
                     rule = self._rules.fetch(each)
-                except _FAILURES_ALONE as error:
+                except FAILURES_ALONE as error:
                     unread[each] = error.reason
                     continue
                 if rule and rule.is_ours:

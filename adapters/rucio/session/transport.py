@@ -23,6 +23,10 @@ class NotFound(CatalogueGarbled):
     """HTTP 404: Rucio does not have the DID, RSE or rule of the query. This may be a valid answer."""
 
 
+FAILURES_ALONE = (CatalogueGarbled, ServerFault, Forbidden)
+"""Failures of one query: they say nothing about the queries for other datasets, rules and storages."""
+
+
 class WriteRefused(CatalogueError):
     """Rucio refused a write and changed nothing; *kind* is its name of the reason."""
 
@@ -59,6 +63,8 @@ def query_error(name: str, response: requests.Response, *, can_log_in: bool) -> 
         return (Forbidden if forbidden and not is_login(response) else CatalogueDenied)(name, reason)
     if response.headers.get("ExceptionClass") == "InvalidObject":
         return InvalidRequest(name, reason)  # the status is 400, but 500 from get_metadata_bulk
+    if status == 404 and "ExceptionClass" not in response.headers:
+        return CatalogueGarbled(name, "HTTP 404, and not from Rucio; is url its address?")
     if status == 500:
         return ServerFault(name, reason)
     if status == 429 or status > 500:

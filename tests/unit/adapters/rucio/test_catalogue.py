@@ -373,7 +373,8 @@ class StandIn(LoopbackServer):
         if path.startswith("/auth/"):
             self.logins.append({name.lower(): value for name, value in request.headers.items()})
         self.asked.append((path, request.sent.decode()))
-        self.answers.get(path, body('{"ExceptionClass": "DataIdentifierNotFound"}', status=404))(request)
+        absent = body("{}", status=404, ExceptionClass="DataIdentifierNotFound")
+        self.answers.get(path, absent)(request)
 
 
 @pytest.fixture
@@ -404,6 +405,7 @@ def fails_as(kind: type[CatalogueError], *words: str):
 
 
 HTML = body("<html>Log in</html>", "text/html; charset=utf-8")
+NOT_HERE = body("<html>Not Found", "text/html", status=404)
 CHUNKED = "HTTP/1.1 200 OK\r\nContent-Type: application/x-json-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 EVERYWHERE = ("/auth/userpass", "/rses/", "/rses/UK-DISK/attr/", "/dids/bulkmeta", "/replicas/datasets_bulk",
               "/replicas/lofar/L1/datasets")  # fmt: skip
@@ -414,6 +416,7 @@ FAULTS = {
     "401 for ever": (body("no", status=401, ExceptionClass="CannotAuthenticate"), CatalogueDenied),
     "a redirect": (body("", status=302, Location="https://sso.example.org/"), CatalogueGarbled),
     "a web page": (HTML, CatalogueGarbled),
+    "a 404 of a proxy": (NOT_HERE, CatalogueGarbled),
     "a broken-off answer": (raw(CHUNKED + '6\r\n{"a":1'), CatalogueUnreachable),
     "half of the length it told": (
         raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"),
@@ -523,6 +526,36 @@ def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
     assert catalogue.read(frozenset()).sites == {UK}
     stand_in.answers["/rses/UK-DISK/attr/"] = body("", status=500)
     assert catalogue.read(frozenset()).sites == {UK}
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("fault", [body("", status=500), body("", status=403), HTML, NOT_HERE, body("[]")])
+def test_an_element_whose_site_cannot_be_queried_concerns_its_datasets_only(asking, stand_in, fault):
+    elements = ({"rse": name, "rse_type": "DISK", "deleted": False} for name in ("UK-DISK", "AU-DISK"))
+    stand_in.answers["/rses/"] = json_lines(*elements)
+    stand_in.answers["/rses/AU-DISK/attr/"] = fault
+    moved = {**ROW, "name": "L2", "rse": "AU-DISK"}
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines({**ROW, "name": "L1"}, moved)
+    stand_in.answers["/replicas/lofar/L2/datasets"] = json_lines(moved)
+    survey = asking().read({L1, L2})
+    assert (survey.sites, survey.unmapped_storages) == ({UK}, {"AU-DISK"})
+    assert [replica.site for replica in survey.readings[L1].replicas] == [UK]
+    assert survey.readings[L2].reason.startswith("lofar:L2 is at AU-DISK: ")
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("path", ["/rules/rule-1", "/rules/lofar/L1/history"])
+def test_a_404_of_a_proxy_ends_no_rule(asking, stand_in, path):
+    """Data whose last rule has ended attracts no job any more."""
+    stand_in.answers["/dids/lofar/L1/parents"] = json_lines()
+    catalogue = asking(verify_every=timedelta(0))
+    assert catalogue.read({L1}).readings[L1].replicas[0].state is COMPLETE
+    stand_in.answers[path] = NOT_HERE
+    if path == "/rules/rule-1":
+        past = {"rule_id": "rule-1", "rse_expression": "UK-DISK"}
+        stand_in.answers["/rules/lofar/L1/history"] = json_lines(past)
+    with fails_as(CatalogueGarbled, "404"):
+        catalogue.read({L1})
 
 
 @pytest.mark.outside
