@@ -184,11 +184,8 @@ class DatasetConclusions:
         count = next(iter(dataset_count.counts.values()), None) or next(row_amounts, None)
         did_info = poll.did_infos.get(did)
         ends_at = did_info.ends_at if did_info else None
-        if count:
-            size: int | None = int(count.bytes)
-        elif dataset_count.is_empty:
-            size = 0
-        else:
+        size: int | None = int(count.bytes) if count else 0
+        if not (size or dataset_count.is_empty):
             size = did_info.bytes_total if did_info else None
         poll.conclude(did, size, partial(self._build_replicas, poll, did, dataset_count, movements, ends_at))
         if dataset_count.doubtful_storages and did in poll.conclusions:

@@ -354,7 +354,7 @@ class _CachedMovements(NamedTuple):
     """Movements caused by locks and rules without an end; they change only if a lock or rule changes."""
 
     locks: Sequence[Lock]
-    rules: Sequence[Rule | None]
+    rules: Mapping[str, Rule]
     movements: Movements
 
 
@@ -456,20 +456,16 @@ class LockTracker:
     def _load_rules(self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]) -> None:
         """Load the rules of all locks.
 
-        If a rule cannot be loaded, each unsettled dataset with a lock of this rule gets an error.
+        If a rule cannot be loaded, each unsettled dataset with a lock of this rule gets an error. For a
+        settled one the rule counts as it was last read.
         """
-        late: CatalogueError = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
-        try:
-            missing = self._rule_cache.load_rules_of(
-                lock for did in settled_by_did for lock in self._locks_of(did)
-            )
-        except CatalogueError as exc:
-            cached_rules, late = self._rule_cache.rules_by_id, exc
-            rule_ids = (lock.rule for did in settled_by_did for lock in self._locks_of(did))
-            missing = frozenset(rule for rule in rule_ids if rule not in cached_rules)
+        missing = self._rule_cache.load_rules_of(
+            lock for did in settled_by_did for lock in self._locks_of(did)
+        )
         for did, is_settled in settled_by_did.items():
-            if not is_settled and any(lock.rule in missing for lock in self._locks_of(did)):
-                poll.errors.setdefault(did, late)
+            failed = [missing[lock.rule] for lock in self._locks_of(did) if lock.rule in missing]
+            if failed and not is_settled:
+                poll.errors.setdefault(did, failed[0])
 
     def _movements_of(self, poll: RucioPoll, did: Did) -> Movements:
         """Return the movements of *did*; if nothing changed, return the same object as in the last poll."""
@@ -489,14 +485,14 @@ class LockTracker:
         return from_locks if merged == from_locks else merged
 
     def _movements_of_locks(self, poll: RucioPoll, did: Did) -> Movements:
-        locks, cached_rules = self._locks_of(did), self._rule_cache.rules_by_id
-        rules = [cached_rules.get(lock.rule) for lock in locks]
+        locks = self._locks_of(did)
+        rules = {lock.rule: rule for lock in locks if (rule := self._rule_cache.find(lock.rule))}
         cached = self._cached_movements.get(did)
         if cached and cached.locks is locks and cached.rules == rules:
             return cached.movements
-        new_movements = movements(locks, cached_rules, held_until=poll.held_until)
+        new_movements = movements(locks, rules, held_until=poll.held_until)
         self._cached_movements.pop(did, None)
-        if all(rule is None or rule.expires_at is None for rule in rules):
+        if all(rule.expires_at is None for rule in rules.values()):
             self._cached_movements[did] = _CachedMovements(locks, rules, new_movements)
         return new_movements
 

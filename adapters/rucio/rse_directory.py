@@ -172,7 +172,7 @@ class RseDirectory:
         try:
             value = self._queries.ask(
                 lambda client: client.list_rse_attributes(storage),
-                lambda answer: require_record(answer, "list_rse_attributes").get(attribute),
+                lambda answer: _read_attribute(answer, attribute),
             )
         except NotFound as exc:
             if "RSENotFound" in exc.reason or entry is None:
@@ -201,6 +201,18 @@ def _mark_deleted(rse: Rse) -> Rse:
 
 def _build_deleted_rse(name: str) -> Rse:
     return Rse(name, None, is_tape=False, is_deleted=True)
+
+
+def _read_attribute(answer: object, attribute: str) -> object:
+    """Return the value of *attribute*; None without one. Rucio gives each storage element an attribute.
+
+    Raises:
+        BadRow: there are no attributes at all.
+    """
+    attributes = require_record(answer, "list_rse_attributes")
+    if not attributes:
+        raise BadRow("list_rse_attributes returns no attribute at all")
+    return attributes.get(attribute)
 
 
 def _parse_rses(rows: Rows) -> dict[str, Record]:

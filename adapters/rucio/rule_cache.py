@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
+from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did
 
 from .poll import StoragesByDid
 from .responses import iter_records, read_text
 from .session.queries import QueryRunner, split_did
-from .session.transport import InvalidRequest, NotFound, ServerFault
+from .session.transport import FAILURES_ALONE, InvalidRequest, NotFound, ServerFault
 from .states import PENDING_STATES, Lock, Rule, parse_rules
 
 # a query also asks for changes in the 2 minutes before the last query: Rucio commits some changes late
@@ -22,6 +23,7 @@ _OVERLAP = timedelta(minutes=2)
 _MIN_RULES_FOR_SCOPE_QUERY = 20  # with so many unknown rules or more, list all rules of the scope
 _MAX_RULES_PER_SCOPE = 20_000
 _MAX_RULES_PER_DATASET = 5  # reading more rules costs more than querying the locks
+_MAX_FAILED = 20  # of so many rules that cannot be read alone, the poll asks about no further one
 _MAX_LISTED_PER_RULE = 20  # a query for one rule costs as much as some fifty rules in a list
 _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
@@ -30,13 +32,14 @@ _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 class _CachedRules:
     """The cached rules.
 
-    *read_at* is the time when the cache was last emptied. *asked_at* is the time of the last query, by the
-    server's clock.
+    *read_at* is the time when the cache was last emptied, and *former* what it had then. *asked_at* is the
+    time of the last query, by the server's clock.
     """
 
     read_at: datetime
     asked_at: datetime
     rules: dict[str, Rule] = field(default_factory=dict)
+    former: Mapping[str, Rule] = field(default_factory=dict)
     deleted_ids: set[str] = field(default_factory=set)
 
 
@@ -59,7 +62,7 @@ class RuleCache:
             fresh: dict[str, Rule] = {}
             for state in sorted(PENDING_STATES.values()):
                 fresh.update(self._list_rules({"state": state}))
-            self._cache = _CachedRules(now, asked_at, fresh)
+            self._cache = _CachedRules(now, asked_at, fresh, {**page.former, **page.rules} if page else {})
             return frozenset()
         since = (page.asked_at - _OVERLAP).astimezone(UTC).strftime(_RFC1123)
         try:
@@ -80,33 +83,52 @@ class RuleCache:
         """Return the cached rules, by their ids."""
         return self._cache.rules if self._cache else {}
 
-    def load_rules_of(self, locks: Iterable[Lock]) -> frozenset[str]:
-        """Query the rules of *locks* that are not cached; return the ids for which no time was left.
+    def find(self, rule: str) -> Rule | None:
+        """Return the rule with this id as it was last read; None if it was deleted, or never read."""
+        page = self._cache
+        if page is None or rule in page.deleted_ids:
+            return None
+        return page.rules.get(rule) or page.former.get(rule)
 
-        Raises:
-            CatalogueError: a query failed.
-        """
+    def load_rules_of(self, locks: Iterable[Lock]) -> Mapping[str, CatalogueError]:
+        """Query the rules of *locks* that are not cached; return the errors of those still missing, by id."""
         page = self._cache
         if page is None:
-            return frozenset(lock.rule for lock in locks)
+            return {}
         unknown: dict[str, set[str]] = {}
         for lock in locks:
             if lock.rule not in page.rules and lock.rule not in page.deleted_ids:
                 unknown.setdefault(split_did(lock.did)[0], set()).add(lock.rule)
+        missing: dict[str, CatalogueError] = {}
         for scope, ids in sorted(unknown.items()):
             if len(ids) >= _MIN_RULES_FOR_SCOPE_QUERY:
                 max_rules = max(_MAX_RULES_PER_SCOPE, _MAX_LISTED_PER_RULE * len(ids))
-                listed = self._list_rules({"scope": scope}, max_rules)
+                try:
+                    listed = self._list_rules({"scope": scope}, max_rules)
+                except CatalogueError as exc:
+                    missing |= dict.fromkeys(ids, exc)
+                    continue
                 page.rules.update((key, rule) for key, rule in listed.items() if key in ids)
-        missing = sorted({rule_id for ids in unknown.values() for rule_id in ids} - page.rules.keys())
-        for index, rule_id in enumerate(missing):
-            if self._queries.is_late(0.3):
-                return frozenset(missing[index:])
+        todo = sorted(set().union(*unknown.values()) - page.rules.keys() - missing.keys(), reverse=True)
+        return missing | self._fetch_rules(page, todo)
+
+    def _fetch_rules(self, page: _CachedRules, todo: list[str]) -> dict[str, CatalogueError]:
+        """Query the rules *todo*, from last to first; return the errors of those that stay unknown."""
+        missing: dict[str, CatalogueError] = {}
+        failure: CatalogueError | None = None
+        while todo and failure is None:
+            rule = todo.pop()
             try:
-                page.rules[rule_id] = self._fetch_rule(rule_id)
+                page.rules[rule] = self._fetch_rule(rule)
             except NotFound:
-                page.deleted_ids.add(rule_id)
-        return frozenset()
+                page.deleted_ids.add(rule)
+            except CatalogueError as exc:
+                missing[rule] = exc
+                if not isinstance(exc, FAILURES_ALONE) or len(missing) >= _MAX_FAILED:
+                    failure = exc
+            if failure is None and self._queries.is_late(0.3):
+                failure = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
+        return missing | {rule: failure for rule in todo if failure}
 
     def iter_permanent_locks(self, rule_storages: StoragesByDid) -> Iterator[tuple[Did, Sequence[Lock]]]:
         """Yield, with its locks, each dataset that has a permanent rule for each of its *rule_storages*.

@@ -3,7 +3,7 @@
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,8 @@ GROWTH_BYTES = 32_000_000
 POLL_SECONDS = 1.0
 FRESH_SECONDS = 8.0
 """Within so many seconds a change of a sound catalogue is published, on a busy machine too."""
+NEEDED_BYTES = 1_500_000_000
+"""As `hydrator check` adds it up: the daemon 300 MB, two files 500 MB each, the plugin 200 MB."""
 SICK, SOUND = "lofar:sick", "lofar:L2"
 DATASETS = "/replicas"
 
@@ -97,10 +99,10 @@ def catalogue(name, options, clock):
 
 
 class Beside:
-    """A daemon with a sound catalogue beside a sick one."""
+    """A daemon with a sound catalogue beside a sick one; ``before`` are the words before its command."""
 
-    def __init__(self, folder: Path, extra: str, environ: dict[str, str]) -> None:
-        self.daemon = Daemon(folder)
+    def __init__(self, folder: Path, extra: str, environ: dict[str, str], before: Sequence[str]) -> None:
+        self.daemon = Daemon(folder, before)
         self.daemon.environ = environ
         (folder / "other.json").write_text('{"datasets": {"lofar:L9": {"sites": {"RAL": "available"}}}}')
         other = '[[catalogue]]\ntype = "file"\nname = "other"\npath = "other.json"\n'
@@ -131,8 +133,8 @@ class Beside:
 def beside(tmp_path: Path) -> Iterator[Callable[..., Beside]]:
     made = []
 
-    def make(extra: str, **environ: str) -> Beside:
-        made.append(Beside(tmp_path, extra, environ))
+    def make(extra: str, before: Sequence[str] = (), **environ: str) -> Beside:
+        made.append(Beside(tmp_path, extra, environ, before))
         return made[-1]
 
     yield make
@@ -158,8 +160,9 @@ def test_answers_of_a_sick_rucio_cost_nothing_but_its_worker(beside, tmp_path, f
         world.sick_is("CAM")
 
 
-@pytest.mark.parametrize("mood", ["exit", "leak", "allocate", "kill", "thread"])
-def test_plugin_that_ends_its_process_costs_nothing_else(beside, tmp_path, mood):
+@pytest.fixture
+def sick_plugin(beside, tmp_path) -> Callable[..., Beside]:
+    """Installs the plugin, and starts a daemon with it; the file ``mood`` says what it does."""
     package = tmp_path / "site-packages"
     described = package / "sick-1.0.dist-info"
     described.mkdir(parents=True)
@@ -170,9 +173,69 @@ def test_plugin_that_ends_its_process_costs_nothing_else(beside, tmp_path, mood)
     )
     (tmp_path / "mood").write_text("well")
     path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-    world = beside('[[catalogue]]\ntype = "sick"\n', PYTHONPATH=path, MOOD=str(tmp_path / "mood"))
-    world.sick_is("OSO")
+
+    def start(before: Sequence[str] = ()) -> Beside:
+        mood = str(tmp_path / "mood")
+        world = beside('[[catalogue]]\ntype = "sick"\nmemory_mb = 200\n', before, PYTHONPATH=path, MOOD=mood)
+        world.sick_is("OSO")
+        return world
+
+    return start
+
+
+@pytest.mark.parametrize("mood", ["exit", "leak", "allocate", "kill", "thread"])
+def test_plugin_that_ends_its_process_costs_nothing_else(sick_plugin, tmp_path, mood):
+    world = sick_plugin()
     (tmp_path / "mood").write_text(mood)
     world.check_sound(15)
+    (tmp_path / "mood").write_text("well")
+    world.sick_is("OSO")
+
+
+class MemoryGroup:
+    """A memory cgroup, as a pod has: when it is full, version 2 ends all of its processes together."""
+
+    def __init__(self) -> None:
+        root = Path("/sys/fs/cgroup")
+        self.has_version_2 = (root / "memory.stat").exists() or not (root / "memory").exists()
+        self.folder = (root if self.has_version_2 else root / "memory") / f"hydrator-test-{os.getpid()}"
+        self.folder.mkdir()
+
+    def limit(self, size: int) -> list[str]:
+        """Set the largest size, and return the words before the command of a process in the group."""
+        if self.has_version_2:
+            (self.folder / "memory.oom.group").write_text("1")
+        name = "memory.max" if self.has_version_2 else "memory.limit_in_bytes"
+        (self.folder / name).write_text(str(size))
+        return ["sh", "-c", f'echo $$ > {self.folder}/cgroup.procs; exec "$@"', "sh"]
+
+    @property
+    def kills(self) -> int:
+        """The processes that the kernel has ended because the group was full."""
+        rows = (self.folder / ("memory.events" if self.has_version_2 else "memory.oom_control")).read_text()
+        return int(dict(row.split() for row in rows.splitlines())["oom_kill"])
+
+
+@pytest.fixture
+def group() -> Iterator[MemoryGroup]:
+    try:
+        made = MemoryGroup()
+        made.limit(1 << 40)
+    except OSError as error:
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    yield made
+    wait_for(lambda: not (made.folder / "cgroup.procs").read_text(), 30, "the group to be empty")
+    made.folder.rmdir()
+
+
+@pytest.mark.parametrize("mood", ["leak", "allocate"])
+def test_pod_with_the_needed_memory_is_never_full(group, sick_plugin, tmp_path, mood):
+    """Kubernetes ends the whole pod otherwise: its group has ``memory.oom.group``."""
+    world = sick_plugin(group.limit(NEEDED_BYTES))
+    daemon = world.daemon.process.pid
+    (tmp_path / "mood").write_text(mood)
+    world.check_sound(30)
+    assert group.kills == 0
+    assert (world.daemon.alive, world.daemon.process.pid) == (True, daemon)
     (tmp_path / "mood").write_text("well")
     world.sick_is("OSO")

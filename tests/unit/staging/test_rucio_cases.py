@@ -31,14 +31,6 @@ def test_an_odd_free_space_closes_its_own_site_and_no_other(odd, words):
     assert words in reason
 
 
-def test_dataset_that_cannot_be_read_is_told_and_no_other_waits_for_it():
-    world = StagingWorld(L1=1, L2=1)
-    world.stager.unread[L1] = "a rule: this version of the daemon does not know the state 'FROZEN'"
-    world.step_with(need(L1), need(L2))
-    assert world.stages == {(L2, CAM)}
-    assert world.reasons == [world.stager.unread[L1]]
-
-
 def test_rule_of_ours_that_cannot_be_read_counts_as_before_and_is_told():
     world = StagingWorld(L1=1, L2=1)
     world.step_with(need(L1))

@@ -38,6 +38,7 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import NO_PROVENANCE, Did, Replica, ReplicaState, Seen, Site, Unseen
 from testbed.loopback import LoopbackRequest, LoopbackServer
+from tests.memory import system_clock
 from tests.rucio_fixtures import catalogues
 
 L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")
@@ -529,7 +530,9 @@ def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize("fault", [body("", status=500), body("", status=403), HTML, NOT_HERE, body("[]")])
+@pytest.mark.parametrize(
+    "fault", [body("", status=500), body("", status=403), HTML, NOT_HERE, body("[]"), body("{}")]
+)
 def test_an_element_whose_site_cannot_be_queried_concerns_its_datasets_only(asking, stand_in, fault):
     elements = ({"rse": name, "rse_type": "DISK", "deleted": False} for name in ("UK-DISK", "AU-DISK"))
     stand_in.answers["/rses/"] = json_lines(*elements)
@@ -638,6 +641,35 @@ def test_only_complete_datasets_are_seen_if_rules_cannot_be_queried(asking, stan
     readings = asking().read({L1, Did("lofar:M1")}).readings
     assert isinstance(readings[L1], Seen)
     assert "HTTP 500" in readings[Did("lofar:M1")].reason
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("fault", [body("", status=500), body("", status=403), HTML, json_lines()])
+def test_a_rule_that_cannot_be_read_concerns_its_dataset_only(asking, stand_in, fault):
+    half_way(stand_in, "M0", "M1", "M2")
+    stand_in.answers["/rules/of-M1"] = fault
+    readings = asking().read({Did(f"lofar:M{n}") for n in range(3)}).readings
+    assert [isinstance(readings[did], Seen) for did in sorted(readings)] == [True, False, True]
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("fault", [body("", status=500), body("", status=403), HTML])
+def test_a_rule_that_cannot_be_read_again_ends_when_it_did(asking, stand_in, fault):
+    soon = (system_clock() + timedelta(hours=1)).strftime("%a, %d %b %Y %H:%M:%S UTC")
+    lock = {"scope": "lofar", "name": "L1", "rse": "UK-DISK", "state": "OK", "rule_id": "of-L1"}
+    stand_in.answers["/locks/bulk_locks_for_dids"] = json_lines(lock)
+    stand_in.answers["/rules/of-L1"] = json_lines({**RULE_ROW, "id": "of-L1", "expires_at": soon})
+    catalogue = asking(verify_every=timedelta(0))
+    assert catalogue.read({L1}).readings[L1].replicas[0].state is PARTIAL
+    stand_in.answers["/rules/of-L1"] = fault
+    assert catalogue.read({L1}).readings[L1].replicas[0].state is PARTIAL
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("size", [None, 0])
+def test_a_count_without_bytes_takes_no_size_away(asking, stand_in, size):
+    stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "name": "L1", "bytes": size})
+    assert asking().read({L1}).readings[L1].bytes_total == 40
 
 
 @pytest.mark.outside
