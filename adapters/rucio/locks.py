@@ -128,7 +128,7 @@ class RuleHistories:
         owners = {did, *self._parents.find(did, poll.started_at, keep=False)}
         locks, ended = [], set[str]()
         for owner in sorted(owners):
-            for rule, expression in sorted(self._query_past_rules(owner)):
+            for rule, expression in sorted(query_past_rules(self._queries, owner)):
                 matches = {each for each in storages if self._may_match(poll, expression, each)}
                 if matches and self._rule_cache.exists(rule):
                     locks += [Lock(did, each, "OK", rule) for each in sorted(matches)]
@@ -138,15 +138,6 @@ class RuleHistories:
             poll.started_at, storages, locks, frozenset(ended) - {lock.storage for lock in locks}
         )
 
-    def _query_past_rules(self, did: Did) -> frozenset[tuple[str, str]]:
-        """Return all rules that *did* ever had, with their expressions."""
-        try:
-            return self._queries.ask(
-                lambda client: client.list_replication_rule_full_history(*split_did(did)), _parse_past_rules
-            )
-        except NotFound:
-            return frozenset()
-
     def _may_match(self, poll: RucioPoll, expression: str, storage: str) -> bool:
         """Return whether *expression* matches *storage*; True if Rucio can no longer parse the expression."""
         try:
@@ -155,12 +146,35 @@ class RuleHistories:
             return True
 
 
+def query_past_rules(queries: QueryRunner, did: Did) -> frozenset[tuple[str, str]]:
+    """Return all rules that *did* ever had, with their expressions."""
+    try:
+        return queries.ask(
+            lambda client: client.list_replication_rule_full_history(*split_did(did)), _parse_past_rules
+        )
+    except NotFound:
+        return frozenset()
+
+
 def _parse_past_rules(rows: Rows) -> frozenset[tuple[str, str]]:
     call = "list_replication_rule_full_history"
     return frozenset(
         (read_text(row, "rule_id", call), read_text(row, "rse_expression", call))
         for row in iter_records(rows, call)
     )
+
+
+def query_locks(queries: QueryRunner, dids: Dids, errors: DidErrors) -> Mapping[Did, Sequence[Lock]]:
+    """Return the locks of each of the datasets *dids*; one whose query fails gets into *errors*."""
+    locks: dict[Did, list[Lock]] = {did: [] for did in dids}
+    for lock in queries.query_in_batches(
+        dids,
+        errors,
+        lambda client, batch: client.get_locks_for_dids([{**did, "type": "dataset"} for did in batch]),
+        lambda answer: parse_locks(answer, "get_locks_for_dids"),
+    ):
+        locks[lock.did].append(lock)
+    return {did: each for did, each in locks.items() if did not in errors}
 
 
 _UNREADABLE_ROW_ERRORS = (CatalogueGarbled, UnreadableAnswer)
@@ -249,13 +263,13 @@ class LockReader:
         rule_storages: StoragesByDid,
     ) -> None:
         """Query the locks of *dids*; if a lock is missing, query again, as the answer may be incomplete."""
-        first = self._query(dids - errors.keys(), errors)
+        first = query_locks(self._queries, dids - errors.keys(), errors)
         suspects = {
             did
             for did, locks in first.items()
             if self._is_lock_missing(did, locks, rule_storages.get(did, frozenset()))
         }
-        second = self._query(suspects, errors)
+        second = query_locks(self._queries, suspects, errors)
         for did in suspects - errors.keys():
             if set(second[did]) != set(first[did]):
                 errors[did] = CatalogueGarbled(
@@ -264,18 +278,6 @@ class LockReader:
         self._dataset_locks.update(
             (did, _DatasetLocks(poll.started_at, locks)) for did, locks in first.items() if did not in errors
         )
-
-    def _query(self, dids: Dids, errors: DidErrors) -> Mapping[Did, Sequence[Lock]]:
-        locks_by_did: dict[Did, list[Lock]] = {did: [] for did in dids}
-        answers = self._queries.query_in_batches(
-            dids,
-            errors,
-            lambda client, batch: client.get_locks_for_dids([{**did, "type": "dataset"} for did in batch]),
-            lambda answer: parse_locks(answer, "get_locks_for_dids"),
-        )
-        for lock in answers:
-            locks_by_did[lock.did].append(lock)
-        return {did: locks for did, locks in locks_by_did.items() if did not in errors}
 
     def _is_lock_missing(self, did: Did, locks: Sequence[Lock], rule_storages: AbstractSet[str]) -> bool:
         """Return whether *locks* lacks a lock that the last answer had and whose rule still exists.

@@ -13,7 +13,7 @@ from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did
 
 from .poll import StoragesByDid
-from .responses import iter_records, read_text
+from .responses import BadRow, Record, iter_records, read_text, require_record
 from .session.queries import QueryRunner, split_did
 from .session.transport import FAILURES_ALONE, InvalidRequest, NotFound, ServerFault
 from .states import PENDING_STATES, Lock, Rule, parse_rules
@@ -25,6 +25,7 @@ _MAX_RULES_PER_SCOPE = 20_000
 _MAX_RULES_PER_DATASET = 5  # reading more rules costs more than querying the locks
 _MAX_FAILED = 20  # of so many rules that cannot be read alone, the poll asks about no further one
 _MAX_LISTED_PER_RULE = 20  # a query for one rule costs as much as some fifty rules in a list
+_RULE_CALL = "get_replication_rule"
 _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 
@@ -41,6 +42,18 @@ class _CachedRules:
     rules: dict[str, Rule] = field(default_factory=dict)
     former: Mapping[str, Rule] = field(default_factory=dict)
     deleted_ids: set[str] = field(default_factory=set)
+
+
+def require_rule(answer: object, rule: str) -> Record:
+    """Return *answer* if it is the row of the rule with the id *rule*.
+
+    Raises:
+        BadRow: it is about another rule, or not a record.
+    """
+    row = require_record(answer, _RULE_CALL)
+    if row.get("id") != rule:
+        raise BadRow(f"the query was for rule {rule}, the answer is about rule {str(row.get('id'))[:80]}")
+    return row
 
 
 class RuleCache:
@@ -212,16 +225,7 @@ class RuleCache:
         return {rule.id: rule for rule in rules}
 
     def _fetch_rule(self, rule: str) -> Rule:
-        answer = self._queries.ask(
+        return self._queries.ask(
             lambda client: client.get_replication_rule(rule),
-            lambda row: parse_rules([row], "get_replication_rule")[0],
-        )
-        if answer.id == rule:
-            return answer
-        return Rule(
-            rule,
-            None,
-            "",
-            "",
-            fault=f"the query was for rule {rule}, the answer is about rule {answer.id[:80]}",
+            lambda row: parse_rules([require_rule(row, rule)], _RULE_CALL)[0],
         )

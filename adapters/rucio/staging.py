@@ -29,9 +29,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rucio.common.exception import RuleNotFound
-
 from adapters.rucio.dids import ContainerLister, DidResolver, ParentFinder
+from adapters.rucio.locks import query_locks, query_past_rules
 from adapters.rucio.poll import DidErrors, Dids
 from adapters.rucio.replicas import count_files
 from adapters.rucio.responses import (
@@ -49,12 +48,12 @@ from adapters.rucio.responses import (
     require_record,
 )
 from adapters.rucio.rse_directory import RseDirectory
-from adapters.rucio.rule_cache import RuleCache
+from adapters.rucio.rule_cache import RuleCache, require_rule
 from adapters.rucio.session.client import RucioClient, RucioConnection
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.session.transport import FAILURES_ALONE, InvalidRequest, NotFound, WriteRefused
-from adapters.rucio.states import Lock, parse_locks, parse_rules, request_state
+from adapters.rucio.states import Lock, parse_rules, request_state
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
@@ -332,18 +331,12 @@ class RuleReader:
         Raises:
             CatalogueError: the answer is missing, or about another rule.
         """
-
-        def call(client: Any) -> list[object]:  # noqa: ANN401 - rucio's
-            try:
-                return [client.get_replication_rule(rule)]
-            except RuleNotFound:
-                return []
-
-        found = next(iter(self._ask(call, "get_replication_rule", self._parse)), None)
-        if found and found.id != rule:
-            reason = f"the query was for rule {rule}, the answer is about rule {found.id[:80]}"
-            raise CatalogueGarbled(self._queries.name, reason)
-        return found
+        with suppress(NotFound):
+            return self._queries.ask(
+                lambda client: client.get_replication_rule(rule),
+                lambda row: self._parse(require_rule(row, rule)),
+            )
+        return None
 
     def list_own(self) -> list[ExistingRule]:
         """Return all rules of ours; Rucio has no index for this.
@@ -388,7 +381,8 @@ class RuleReader:
             CatalogueError: the server did not answer, or the queries of all *dids* failed.
         """
         infos = self._resolver.resolve_uncached(dids, errors)
-        locks = self._query_locks({did for did, info in infos.items() if info.kind == "DATASET"}, errors)
+        datasets = {did for did, info in infos.items() if info.kind == "DATASET"}
+        locks = query_locks(self._queries, datasets, errors)
         rules = self._fetch_all(locks)
         found: dict[tuple[Did, str, str], ExistingRule] = {}
         sizes: dict[Did, int] = {}
@@ -436,17 +430,6 @@ class RuleReader:
             for rule in self._list_on(owner):
                 if rule.id not in locked or rule.state in _WITHOUT_LOCKS:
                     yield from ((rule, each, rule.is_whole) for each in self._storages_of(rule, sites, now))
-
-    def _query_locks(self, datasets: Dids, errors: DidErrors) -> Mapping[Did, list[Lock]]:
-        locks: dict[Did, list[Lock]] = {did: [] for did in datasets}
-        for lock in self._queries.query_in_batches(
-            datasets,
-            errors,
-            lambda client, batch: client.get_locks_for_dids([{**did, "type": "dataset"} for did in batch]),
-            lambda answer: parse_locks(answer, "get_locks_for_dids"),
-        ):
-            locks[lock.did].append(lock)
-        return locks
 
     def _is_whole(self, lock: Lock) -> bool:
         """Return whether all files of *lock* are there, though its rule may still move others.
@@ -542,7 +525,7 @@ class RuleReader:
         errors: DidErrors = {}
         kind = self._resolver.resolve_uncached({did}, errors)[did].kind
         members = self._containers.list_members(did) if kind == "CONTAINER" else frozenset({did})
-        locks = self._query_locks(members if kind in {"CONTAINER", "DATASET"} else frozenset(), errors)
+        locks = query_locks(self._queries, members if kind in {"CONTAINER", "DATASET"} else set(), errors)
         if errors:
             raise errors[min(errors)]
         for each in sorted(members):
@@ -555,14 +538,7 @@ class RuleReader:
         return False
 
     def _had_rule(self, did: Did, storage: str, now: datetime) -> bool:
-        name, expressions = "list_replication_rule_full_history", list[str]()
-        with suppress(NotFound):
-            expressions = self._ask(
-                lambda client: client.list_replication_rule_full_history(*split_did(did)),
-                name,
-                lambda row: read_text(row, "rse_expression", name),
-            )
-        for expression in set(expressions):
+        for expression in {expression for _, expression in query_past_rules(self._queries, did)}:
             with suppress(CatalogueGarbled):  # Rucio can no longer parse the expression
                 if storage in self._expressions.resolve_expression(expression, self._storages.rses, now):
                     return True

@@ -70,6 +70,7 @@ class Client:
 
     def get_replication_rule(self, rule):
         if rule not in self.rules:
+            self.connection._status = 404
             raise rucio_errors.RuleNotFound(rule)
         return self.rules[rule]
 
