@@ -224,7 +224,7 @@ def group() -> Iterator[MemoryGroup]:
     except OSError as error:
         pytest.skip(f"no memory cgroup can be made here: {error}")
     yield made
-    wait_for(lambda: not (made.folder / "cgroup.procs").read_text(), 30, "the group to be empty")
+    wait_for(lambda: not (made.folder / "cgroup.procs").read_text(), "the group to be empty")
     made.folder.rmdir()
 
 
