@@ -1,6 +1,7 @@
 """`hydrator run` as a process in its own folder, for tests that damage its environment. No pool is needed."""
 
 import signal
+from pathlib import Path
 
 from testbed.metrics import total
 from tests.daemon import Running
@@ -23,10 +24,14 @@ class Daemon(Running):
             self.process.kill()
             self.process.wait()
 
+    def within(self, name: str) -> Path:
+        """Return the folder of the daemon called *name*, as the daemon sees it."""
+        return self.folder / name
+
     def file(self, site: str) -> str | None:
         """Return the ad of *site* as a hook reads it from its file."""
         try:
-            return (self.folder / "ads" / f"{site}.ad").read_text()
+            return (self.within("ads") / f"{site}.ad").read_text()
         except FileNotFoundError:
             return None
 

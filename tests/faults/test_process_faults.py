@@ -105,28 +105,27 @@ class Mounted(Daemon):
         words = ("unshare", "--mount", "--propagation", "private", "sh", "-c", mount, str(self.place))
         super().__init__(folder, before=words)
 
-    def inside(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = ["nsenter", f"--target={self.process.pid}", "--mount", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+    def within(self, name: str) -> Path:
+        return Path(f"/proc/{self.process.pid}/root{self.folder}", name)
+
+    @property
+    def filler(self) -> Path:
+        return self.within(self.place.name) / "filler"
 
     def fill(self) -> None:
-        done = self.inside("dd", "if=/dev/zero", f"of={self.place}/filler", "bs=4096")
+        command = ["dd", "if=/dev/zero", f"of={self.filler}", "bs=4096"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "No space left" in done.stderr
 
     def free(self) -> None:
-        assert self.inside("rm", f"{self.place}/filler").returncode == 0
+        self.filler.unlink()
 
-    def file(self, site: str) -> str | None:
-        if self.place.name != "ads":
-            return super().file(site)
-        done = self.inside("cat", f"{self.place}/{site}.ad")
-        return done.stdout if done.returncode == 0 else None
-
-    def saved(self) -> int:
-        look = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute("
-        look += "\"select generation from ads where site = 'CAM'\").fetchone()[0])"
-        done = self.inside(sys.executable, "-c", look, f"{self.place}/state.sqlite")
-        return int(done.stdout or 0)
+    def saved(self) -> int:  # inside, as sqlite3 resolves the links of a path
+        look = "import pathlib, sys; from hydrator.state.store import Store; "
+        look += "print(Store.open_to_read(pathlib.Path(sys.argv[1])).load().ads['CAM'].generation)"
+        enter = ["nsenter", f"--target={self.process.pid}", "--mount"]
+        command = [*enter, sys.executable, "-c", look, self.place]
+        return int(subprocess.run(command, capture_output=True, text=True, check=False).stdout or 0)
 
 
 needs_mounts = pytest.mark.skipif(

@@ -11,11 +11,13 @@ import httpx
 import pytest
 import trustme
 import uvicorn
+from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Snapshot
 from hydrator.reconcile.threads import THREADS
+from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
 from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.limits import ConnectionLimiter
@@ -23,7 +25,6 @@ from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 from testbed.patience import wait_for
 from tests.factories import L1, NOON, ad, demand, server_state
-from tests.served import server_of
 
 pytestmark = pytest.mark.outside
 
@@ -83,7 +84,8 @@ def board():
 
 
 def serving(board: ServedAds, access: TokenAuthenticator | None = None, **where) -> HttpServer:
-    return server_of(lambda: shown(board), authenticator=access, **where)
+    asgi = build_app(lambda: shown(board), CollectorRegistry(), authenticator=access)
+    return HttpServer(asgi, **where)
 
 
 @pytest.fixture
