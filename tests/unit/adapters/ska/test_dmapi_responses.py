@@ -171,6 +171,7 @@ def complete(reading):
 GARBLED = {
     **{f"location: {kind}": ("/data/locate", answer) for kind, answer in GARBLED_LOCATIONS.items()},
     **{f"metadata: {kind}": ("/metadata", {**METADATA, **answer}) for kind, answer in GARBLED_SIZES.items()},
+    "metadata: no record": ("/metadata", [METADATA]),
 }
 
 
