@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     DatasetState,
@@ -22,7 +23,7 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.untrusted import MAX_AHEAD, is_ahead
-from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads, sets_of
+from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.publish import Policy, apply_plan, plan
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
@@ -109,7 +110,7 @@ def test_every_set_is_in_or_named_as_left_out_and_nothing_else_is_listed(case):
     demanded_here = dict.fromkeys(did for want in demanded.entries for did in want.dids if did in here)
     assert list(demanded_here)[: len(said)] == [did for did in demanded_here if did in said]
     assert said <= demanded_here.keys()
-    sets = sets_of(SiteAd(SITES[0], NOON, 1, draft.content))
+    sets = read_shares(SiteAd(SITES[0], NOON, 1, draft.content))
     uncertain = {did for did, fact in here.items() if fact.state is DatasetState.UNKNOWN}
     for want in demanded.entries:
         has_set = want.key in sets or bool(uncertain & set(want.dids))

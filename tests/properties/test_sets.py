@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.ads.dataset_sets import SetKey, hash_key, names_key, set_key
+from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -19,9 +20,10 @@ from hydrator.domain.model import (
     SiteAd,
     SiteFacts,
     Snapshot,
+    from_unix,
     to_unix,
 )
-from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads, redraft, sets_of
+from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads, redraft
 from hydrator.reconcile.demand import DemandMemory, build_demand, update_demand_memory
 from tests.factories import NOON, want
 
@@ -53,7 +55,7 @@ def keys_of(demand: Demand) -> dict[SetKey, tuple[Did, ...]]:
 
 def shares(view, demand, budget=Budget(), **more):  # noqa: B008 - frozen
     draft = draft_site_ads(view, demand, budget=budget, **more)[HERE]
-    return sets_of(SiteAd(HERE, NOON, 1, draft.content)), draft
+    return read_shares(SiteAd(HERE, NOON, 1, draft.content)), draft
 
 
 def on_disk(dids, view) -> Fraction:
@@ -81,14 +83,14 @@ def test_share_is_never_above_the_truth_and_1_only_if_all_is_usable(world):
         assert (key in published) == is_known
         if not is_known:
             continue
-        share, as_of = published[key]
+        share, as_of = published[key].share, published[key].as_of
         is_whole = len(known) == len(dids) and all(f.state is DatasetState.AVAILABLE for f in known)
         assert (share == 1.0) == is_whole
         hundredths = round(share * 100)
         truth = on_disk(dids, view)
         assert Fraction(hundredths, 100) <= truth
         assert truth - Fraction(hundredths, 100) < Fraction(1, 100) or hundredths == 99
-        assert to_unix(as_of) == min([to_unix(fact.as_of) for fact in known], default=to_unix(NOON))
+        assert as_of == min([to_unix(fact.as_of) for fact in known], default=to_unix(NOON))
     assert published.keys() <= keys_of(demand).keys()
 
 
@@ -160,6 +162,6 @@ def test_set_is_usable_in_a_redraft_only_while_all_its_facts_are_fresh(world, la
     ad = SiteAd(HERE, NOON, 1, draft.content)
     now, max_age = NOON + timedelta(seconds=later), timedelta(seconds=bound)
     redrafted = redraft(ad, now=now, max_age=max_age)
-    after = sets_of(replace(ad, content=redrafted.content))
-    assert after == {key: one for key, one in published.items() if now - one.as_of <= max_age}
+    after = read_shares(replace(ad, content=redrafted.content))
+    assert after == {key: one for key, one in published.items() if now - from_unix(one.as_of) <= max_age}
     assert [name for name, _ in redrafted.content] == [name for name, _ in draft.content]

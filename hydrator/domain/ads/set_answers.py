@@ -12,6 +12,7 @@ from datetime import datetime
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.model import Site, SiteAd, to_unix
+from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer
 
 _ENTRY = re.compile(r"(?:'([^']+)'|([a-z][a-z0-9]*))=(\"[^\"]*\"|[^;\]]+)")
 """One entry of a nested ad; the name has no quotes if it is a hashed key."""
@@ -54,14 +55,8 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
     With *keys*, return only the answers of these sets. Skip entries that cannot be decoded, for example those
     of another daemon version.
     """
-    lines = dict(ad.content)
-    shares = _entries(lines.get(contract.SETS))
-    times = _entries(lines.get(contract.SETS_AS_OF))
-    answers = {
-        SetKey(key): SetAnswer(float(share), _integer(times.get(key)) or to_unix(ad.as_of))
-        for key, share in shares.items()
-        if (keys is None or key in keys) and _REAL.match(share)
-    }
+    shares = read_shares(ad)
+    answers = {key: one for key, one in shares.items() if keys is None or key in keys}
     site = read_site_answers(ad, now)
     if site.open_until is not None:
         openings = dict(ad.openings)
@@ -75,6 +70,18 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
                 answer = answers.get(key, SetAnswer(0.0, to_unix(ad.as_of)))
                 answers[key] = replace(answer, open_seconds=seconds, read_from=source)
     return replace(site, by_key=answers)
+
+
+def read_shares(ad: SiteAd) -> dict[SetKey, SetAnswer]:
+    """Return the answers of *ad* about its sets without the openings; skip those that cannot be decoded."""
+    lines = dict(ad.content)
+    times = _entries(lines.get(contract.SETS_AS_OF))
+    answers = {}
+    for key, share in _entries(lines.get(contract.SETS)).items():
+        given = _integer(times[key]) if key in times else to_unix(ad.as_of)
+        if _REAL.match(share) and (as_of := valid_integer(given, MAX_UNIX_SECONDS)) is not None:
+            answers[SetKey(key)] = SetAnswer(float(share), as_of)
+    return answers
 
 
 def read_site_answers(ad: SiteAd, now: datetime) -> SiteAnswers:

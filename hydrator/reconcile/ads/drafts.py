@@ -8,7 +8,7 @@ An ad gets a new generation if, and only if, its content changes.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string, list_literal, nested_ad_literal
 from hydrator.domain.ads.contract import CONTRACT_VERSION
-from hydrator.domain.ads.dataset_sets import SetKey, names_of
+from hydrator.domain.ads.dataset_sets import names_of, quote_key
 from hydrator.domain.ads.openings import Openings, write_openings
+from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Site, SiteAd, from_unix, to_unix
 from hydrator.domain.text import matches_any
 from hydrator.domain.untrusted import is_ahead
@@ -125,14 +126,12 @@ def round_down(fraction: float) -> float:
 
 _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
 """One entry of a nested ad from :func:`nested_ad_literal`, such as ``'lofar:L1'="STAGING"``."""
-_SET_ENTRY = re.compile(r"((?:'([^']+)'|([a-z0-9]+))=)([^;\]]+)")
-"""One entry of a set: the key may be without quotes. The groups are name and ``=``, key, key, number."""
 _NO_SETS = ((contract.SETS, "[]"), (contract.SETS_AS_OF, "[]"))
 
 
 def names_any(ad: SiteAd, patterns: tuple[str, ...]) -> bool:
     """Return True if *ad* names a dataset that matches one of *patterns*."""
-    names = (*facts_of(ad), *(name for key in sets_of(ad) for name in names_of(key)))
+    names = (*facts_of(ad), *(name for key in read_shares(ad) for name in names_of(key)))
     return any(matches_any(name, patterns) for name in names)
 
 
@@ -144,13 +143,6 @@ class Draft:
     as_of: datetime
     content: tuple[tuple[str, str], ...]
     omitted_entries: Sequence[DemandEntry] = ()
-
-
-class SetShare(NamedTuple):
-    """A set of datasets in an ad: the share on disk, 0 to 1, and the time of the oldest fact."""
-
-    share: float
-    as_of: datetime
 
 
 def empty_draft(ad: SiteAd) -> Draft:
@@ -171,49 +163,25 @@ def redraft(ad: SiteAd, *, now: datetime, max_age: timedelta, never: tuple[str, 
         for did, fact in facts_of(ad).items()
         if not matches_any(did, never)
     }
-    fresh = {
-        key
-        for key, one in sets_of(ad).items()
-        if now - one.as_of <= max_age and not any(matches_any(name, never) for name in names_of(key))
-    }
+    sets = [
+        (quote_key(key), one)
+        for key, one in sorted(read_shares(ad).items())
+        if now - from_unix(one.as_of) <= max_age
+        and not any(matches_any(name, never) for name in names_of(key))
+    ]
+    ages = (f"{name}={one.as_of}" for name, one in sets if one.as_of < to_unix(ad.as_of))
     content = render_content(
         ad.site,
         dict(sorted(facts.items())),
         ad.as_of,
-        sets=[
-            (name, _edit_sets(lines.get(name, "[]"), lambda key, text: text if key in fresh else None))
-            for name, _ in _NO_SETS
-        ],
+        sets=(
+            (contract.SETS, f"[{';'.join(f'{name}={one.share}' for name, one in sets)}]"),
+            (contract.SETS_AS_OF, f"[{';'.join(ages)}]"),
+        ),
         has_list=contract.AVAILABLE_DATASETS in lines,
         is_truncated=lines.get(contract.TRUNCATED) == "true",
     )
     return Draft(ad.site, ad.as_of, content)
-
-
-def sets_of(ad: SiteAd) -> dict[SetKey, SetShare]:
-    """Return the sets that *ad* lists, each with the share on disk and the time of its oldest fact.
-
-    Skip entries that cannot be decoded.
-    """
-    lines = dict(ad.content)
-    ages = {key: text for _, key, text in _set_entries(lines.get(contract.SETS_AS_OF, ""))}
-    sets = {}
-    for _, key, share in _set_entries(lines.get(contract.SETS, "")):
-        with suppress(ValueError, OverflowError, OSError):
-            sets[key] = SetShare(float(share), from_unix(int(ages[key])) if key in ages else ad.as_of)
-    return sets
-
-
-def _set_entries(literal: str) -> Iterable[tuple[str, SetKey, str]]:
-    """Yield the entries of a nested ad: the text before the value, the key and the text of the value."""
-    for start, quoted, plain, text in _SET_ENTRY.findall(literal):
-        yield start, SetKey(quoted or plain), text
-
-
-def _edit_sets(literal: str, edit: Callable[[SetKey, str], str | None]) -> str:
-    """Return the nested ad *literal* with other values, without entries for which *edit* returns None."""
-    entries = ((start, edit(key, text)) for start, key, text in _set_entries(literal))
-    return f"[{';'.join(start + text for start, text in entries if text is not None)}]"
 
 
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:

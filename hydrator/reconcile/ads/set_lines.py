@@ -166,9 +166,8 @@ _MIN_ENTRY_BYTES = len("=0.0;")
 
 
 class SetEntry(NamedTuple):
-    """A set in an ad: its row, its key, its text in each line (empty without an entry), and their bytes."""
+    """A set in an ad: its key, its text in each line (empty without an entry), and their bytes."""
 
-    row: SetRow
     key: SetKey
     texts: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -220,7 +219,7 @@ def write_entry(key: SetKey, row: SetRow, as_of: int = 0) -> SetEntry:
     share = "" if row.hundredths is None else f"{name}={row.hundredths / WHOLE}"
     at = as_of if row.oldest is None else to_unix(row.oldest)
     texts = (share, f"{name}={at}" if share and at < as_of else "")
-    return SetEntry(row, key, texts, tuple([len(text.encode()) + 1 if text else 0 for text in texts]))
+    return SetEntry(key, texts, tuple([len(text.encode()) + 1 if text else 0 for text in texts]))
 
 
 def write_set_lines(

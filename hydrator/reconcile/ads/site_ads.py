@@ -22,7 +22,6 @@ from .drafts import (
     facts_of,
     redraft,
     render_content,
-    sets_of,
 )
 from .set_lines import (
     DemandedSets,
@@ -42,7 +41,6 @@ __all__ = [
     "empty_draft",
     "facts_of",
     "redraft",
-    "sets_of",
 ]  # fmt: skip
 
 

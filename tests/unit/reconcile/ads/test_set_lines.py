@@ -5,6 +5,7 @@ from datetime import timedelta
 from hashlib import sha256
 
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.ads.set_answers import SetAnswer, read_shares
 from hydrator.domain.model import (
     DatasetState,
     DemandEntry,
@@ -26,7 +27,6 @@ from hydrator.reconcile.ads.site_ads import (
     draft_site_ads,
     empty_draft,
     redraft,
-    sets_of,
 )
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from tests.factories import (
@@ -62,7 +62,7 @@ def lines(view, *wants, site=CAM, **more) -> dict[str, str]:
 
 def shares(view, *wants, site=CAM, **more) -> dict[SetKey, float]:
     draft = drafts(view, *wants, **more)[site]
-    return {key: one.share for key, one in sets_of(SiteAd(site, NOON, 1, draft.content)).items()}
+    return {key: one.share for key, one in read_shares(SiteAd(site, NOON, 1, draft.content)).items()}
 
 
 def partly(did: str, fraction: float | None, state=ReplicaState.PARTIAL):
@@ -137,13 +137,13 @@ def aged(ages: dict[Did, timedelta]) -> SiteAd:
 
 
 def shares_in(draft: Draft) -> dict[SetKey, float]:
-    return {key: one.share for key, one in sets_of(SiteAd(CAM, draft.as_of, 1, draft.content)).items()}
+    return {key: one.share for key, one in read_shares(SiteAd(CAM, draft.as_of, 1, draft.content)).items()}
 
 
 def test_redraft_drops_sets_with_a_fact_past_the_bound():
     ad = aged({L1: HOUR, L2: timedelta()})
     in_time = redraft(ad, now=NOON + BOUND - HOUR, max_age=BOUND)
-    assert shares_in(in_time) == {key: one.share for key, one in sets_of(ad).items()}
+    assert shares_in(in_time) == {key: one.share for key, one in read_shares(ad).items()}
     late = redraft(ad, now=NOON + BOUND - MINUTE, max_age=BOUND)
     assert shares_in(late) == {set_key([L2]): 1.0, set_key([L3]): 0.0}
     assert "UNKNOWN" in dict(late.content)["DatasetStates"]
@@ -159,8 +159,8 @@ def test_entries_of_another_daemon_version_are_skipped():
         ("DataLocalitySets", "[sabc=oops;sabd=1.0]"),
         ("DataLocalitySetsAsOf", "[sabd=99999999999999]"),
     )
-    assert sets_of(SiteAd(CAM, NOON, 1, content)) == {}
-    assert sets_of(SiteAd(CAM, NOON, 1, content[:1])) == {SetKey("sabd"): (1.0, NOON)}
+    assert read_shares(SiteAd(CAM, NOON, 1, content)) == {}
+    assert read_shares(SiteAd(CAM, NOON, 1, content[:1])) == {SetKey("sabd"): SetAnswer(1.0, to_unix(NOON))}
 
 
 # ---- room
