@@ -47,6 +47,8 @@ REPEAT_AFTER = timedelta(minutes=10)
 """Least time between two renewals or cancellations of one rule; after a failure an hour."""
 _TOLERANCE = timedelta(minutes=2)
 """Two ends of a rule that differ by less are the same."""
+_CLOCK_SKEW = timedelta(minutes=10)
+"""The clock of the catalogue, by which rules end, may be ahead of the daemon's by so much."""
 _MAX_CALLS = 50
 """Renewals and cancellations in one step; further ones follow in the next step."""
 _SITE_KINDS = frozenset({RefusalKind.QUOTA, RefusalKind.CLOSED})
@@ -421,7 +423,7 @@ def _end(table: Table, one: Request, now: datetime) -> Request:
     if one.closed_until:
         return ended
     is_late = one.renewed_late_at is not None and now - one.renewed_late_at < HOUR
-    if one.cancelled_at or is_late or (one.expires_at is not None and one.expires_at <= now + _TOLERANCE):
+    if one.cancelled_at or is_late or (one.expires_at is not None and one.expires_at <= now + _CLOCK_SKEW):
         return replace(ended, reason="cancelled" if one.cancelled_at else "its lifetime ended")
     return table.close(ended, now, RefusalKind.OTHER, VANISHED)
 

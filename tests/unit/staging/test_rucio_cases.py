@@ -1,5 +1,7 @@
 """Cases of a real Rucio with the field's oddities, each by its kind: pins and requests."""
 
+from datetime import timedelta
+
 import pytest
 
 from hydrator.domain.model import ReplicaState
@@ -187,6 +189,22 @@ def test_a_rule_that_was_denied_or_deleted_or_failed_is_not_asked_again_for_a_da
     for _ in range(3):
         world.step(HOUR)
     assert world.stages == {(L1, CAM)}
+
+
+@pytest.mark.parametrize(("early", "is_asked"), [(timedelta(minutes=8), True), (HOUR, False)])
+def test_a_rule_that_ends_by_a_clock_that_is_ahead_was_not_deleted(early, is_asked):
+    world = StagingWorld(L1=1)
+    world.step_with(need(L1))
+    world.arrive()
+    for _ in range(3):
+        world.step_with(after=2 * HOUR)
+    end = world.stager.rules["rule1"].expires_at
+    world.step(end - early - world.clock.now - MINUTE)
+    world.stager.rules.clear()
+    world.disk.clear()
+    world.step()
+    world.step_with(need(L1))
+    assert world.stages == ({(L1, CAM)} if is_asked else set())
 
 
 def test_a_rule_that_an_admin_deletes_is_not_renewed_until_rucio_has_removed_it():
