@@ -391,7 +391,9 @@ def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Re
     if rule.expires_at and granted is None and one.called_at:
         granted = max(0, int((rule.expires_at - one.called_at).total_seconds()))
     elif rule.expires_at and one.expires_at and not one.cancelled_at and granted is not None:
-        was_shortened = rule.expires_at < one.expires_at - _TOLERANCE
+        was_shortened = rule.expires_at < one.expires_at - _TOLERANCE and not _is_own_end(
+            one, rule.expires_at
+        )
     is_done = rule.state is RequestState.DONE or rule.is_whole
     new = replace(
         one,
@@ -415,6 +417,13 @@ def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Re
         reason = f"files left {one.site} before the pin was set" if is_pin else rule.reason
         return table.close(new, now, RefusalKind.NO_SOURCE, reason or "the catalogue gave up")
     return new
+
+
+def _is_own_end(one: Request, expires_at: datetime) -> bool:
+    """Return whether the last call, which had no answer, may have given the rule its end *expires_at*."""
+    after = expires_at - (one.called_at or one.asked_at)
+    is_renewed = abs(after - timedelta(seconds=one.lifetime_seconds)) <= _CLOCK_SKEW
+    return bool(one.problem) and (is_renewed or after <= _CLOCK_SKEW)
 
 
 def _end(table: Table, one: Request, now: datetime) -> Request:

@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.model import ReplicaState
-from hydrator.domain.staging_ports import RequestState
+from hydrator.domain.staging_ports import RequestState, StagingFailed
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL
+from tests.memory_stager import Fault
 from tests.staging_world import DAY, StagingWorld, need, run
 
 # R11: an odd number of one site
@@ -188,6 +189,37 @@ def test_a_rule_that_was_denied_or_deleted_or_failed_is_not_asked_again_for_a_da
     assert reason in world.reasons[0]
     for _ in range(3):
         world.step(HOUR)
+    assert world.stages == {(L1, CAM)}
+
+
+@pytest.mark.parametrize("has_effect", [True, False])
+def test_a_lifetime_that_we_shortened_ourselves_by_a_call_without_an_answer_is_ours(has_effect):
+    world = StagingWorld(L1=1)
+    world.step_with(need(L1))
+    world.arrive()
+    world.step_with(after=HOUR)
+    failed = StagingFailed("rucio", "timeout")
+    world.stager.faults["request"].append(Fault(failed, has_effect=has_effect))
+    world.step_with(after=2 * HOUR)  # no job needs it: four days are enough
+    assert not world.stager.faults["request"]
+    world.step()
+    assert world.overview.requests[0].closed_until is None
+    world.step_with(need(L1), after=3 * DAY)
+    assert world.stager.rules["rule1"].expires_at > world.clock.now + 3 * DAY  # renewed for the job
+
+
+def test_a_rule_that_we_cancelled_by_a_call_without_an_answer_is_not_called_shortened():
+    world = StagingWorld(L1=1)
+    world.has_cleaner = False
+    world.step_with(need(L1))
+    world.step_with()
+    world.stager.faults["cancel"].append(Fault(StagingFailed("rucio", "timeout"), has_effect=True))
+    world.step(2 * HOUR)
+    assert not world.stager.faults["cancel"]
+    world.step()
+    assert world.overview.requests[0].closed_until is None
+    world.stager.rules.clear()
+    world.step_with(need(L1))
     assert world.stages == {(L1, CAM)}
 
 
