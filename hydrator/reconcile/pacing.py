@@ -155,11 +155,13 @@ class Watch(NamedTuple):
 class Turn(NamedTuple):
     """The round in which idle jobs were first seen, or last open; the lowest is next.
 
-    ``is_refused``: no job started in the last lease, though slots were free.
+    ``is_refused``: no job started in the last lease, though slots were free. Jobs of ``refused_lanes``, which
+    were open then, are opened after the others: jobs of one set may have other requirements.
     """
 
     round: int
     is_refused: bool = False
+    refused_lanes: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -409,7 +411,7 @@ class _Round:
             jobs = self._jobs.get(group)
             if jobs is None:
                 continue
-            was_refused = jobs.turn.is_refused
+            was_refused, lanes = jobs.turn.is_refused, jobs.turn.refused_lanes
             started = sum(
                 read.started_at >= lease.opened_at and read.destination in lease.openings
                 for read in self._reads_of.get(group[0], ())
@@ -424,8 +426,12 @@ class _Round:
                     for source, seconds in lease.by_source.items():
                         begun[source].append((lease.opened_at + self._lateness, seconds * jobs_left))
                 continue
-            jobs.turn = Turn(self._round, has_slots and is_over and not started)
-            if jobs.turn.is_refused and not was_refused:
+            is_refused = has_slots and is_over and not started
+            lanes = lanes.union(lease.lanes) if is_refused else lanes.difference(lease.lanes)
+            if lanes.issuperset(jobs.lanes):
+                lanes = frozenset(lease.lanes)
+            jobs.turn = Turn(self._round, is_refused, lanes)
+            if is_refused and not was_refused:
                 unused.update(lease.by_source.keys())
         return unused
 
@@ -623,7 +629,8 @@ class _Round:
         )
 
     def _open(self, jobs: _Jobs, reads: Sequence[_Read], slots: int, *, is_whole: bool) -> None:
-        """Open *jobs* for *reads*: whole, or the smallest lanes that fill *slots* and fit the room.
+        """Open *jobs* for *reads*: whole, or the smallest lanes that fill *slots* and fit the room, and were
+        not refused.
 
         One lane is opened in any case.
         """
@@ -634,7 +641,8 @@ class _Round:
         )
         lanes: list[int] = []
         count = 0
-        for more, lane in sorted((count, lane) for lane, count in jobs.lanes.items()):
+        refused = jobs.turn.refused_lanes
+        for _, more, lane in sorted((lane in refused, count, lane) for lane, count in jobs.lanes.items()):
             if lanes and not is_whole and (count >= slots or min(count + more, slots) > fitting):
                 break
             lanes.append(lane)

@@ -227,12 +227,16 @@ def worlds(
         sets[key] = dict.fromkeys(draw(st.lists(holders, min_size=1, max_size=2, unique=True)), GB)
         refuses = frozenset(draw(st.sets(st.sampled_from(sites)))) if refusing else frozenset()
         takers = [site for site in sites if slots[site] and site not in refuses]
+        alike = draw(st.integers(1, 3))  # 2, 3: each second, or third, of the jobs is refused
         times = (
             draw(st.sampled_from([100.0, 600.0, 3000.0])),
             draw(st.sampled_from([0.0, 0.0, 500.0, 2000.0])),
         )
         jobs += [
-            Job(key, *times, lane_of(n + 1), draw(st.integers(0, 1)), refuses if takers else frozenset())
+            Job(
+                *(key, *times, lane_of(n + 1), draw(st.integers(0, 1))),
+                refuses if takers and n % alike == 0 else frozenset(),
+            )
             for n in range(draw(st.sampled_from(sizes)))
         ]
     return World(jobs, sets, slots, {site: GB / draw(lone) for site in sites})

@@ -1,6 +1,7 @@
 """Pacing: cases from real pools, each a few numbers, and the sets that are open after some rounds."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -271,6 +272,20 @@ def test_jobs_whose_data_is_at_no_site_may_run_anywhere_after_ten_minutes(sites,
     made = rounds(count, sites=sites, jobs={X: 1}, sets={X: SetBytes({})}, request=BIG_JOB)
     assert (made.outlooks[X].reason, opened(made)) == (reason, where)
     assert made.backlog == {}
+
+
+def test_lanes_whose_jobs_no_slot_takes_leave_the_next_lease_to_the_others():
+    """Four of the jobs, by their requirements, run only at UK; they have the lane with the fewest jobs."""
+    world = {"sets": {X: at((UK, 75 * GB))}, "sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {}}
+    waiting = [WaitingJobs(X, {2: 4, 0: 10, 1: 5})]
+    memory, seen = PacingMemory(), []
+    for number in range(10):
+        now = 60.0 * number
+        given = replace(pool(**world, now=now), waiting=waiting)
+        made = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
+        memory = made.memory
+        seen.append(opened(made)[DE])
+    assert seen[::2] == [{"t:x~2"}, {"t:x~1"}, {"t:x~0"}, {"t:x~2"}, {"t:x~1"}]
 
 
 def test_link_that_stood_idle_has_twice_as_many_sets_when_their_leases_are_over():
