@@ -8,7 +8,7 @@ whose slots could take the jobs. Nothing is predicted but the reads that have be
 | has room at home: free slots, or backlog / cores x mean run time < its read | not now; if none of its jobs started at home by the next round, as if there were no room |
 | its read is shorter than a round | whole, while the running reads of its source are shorter than a round |
 | else | while the reads of its source do not fill the *room*, which is the interval and the lateness: else the link would stand idle before an opening of the next round arrives |
-| has more idle jobs than fit | by lanes, those with the fewest idle jobs |
+| has more idle jobs than fit | by lanes, those with the fewest idle jobs; after them those that slots refused |
 
 The *home* of a set are the sites that have all its bytes on disk, and slots that are large enough for its
 jobs. A set without a home has *nearest* sites, those with the shortest read, which are treated alike.
