@@ -4,6 +4,7 @@
 monitoring call them often, and Typer's import costs more than the answer.
 """
 
+import errno
 import gc
 import os
 import sys
@@ -13,21 +14,34 @@ import hydrator
 
 def main() -> None:
     """Run the command that the arguments of this process name."""
-    gc.set_threshold(
-        100_000
-    )  # nearly all objects live until the end: searches for others are a tenth of the CPU
-    words = sys.argv[1:]
-    if words not in (["--version"], ["-V"], ["hook"]):
+    # nearly all objects of a command live until its end: to search for others takes a tenth of its CPU
+    gc.set_threshold(100_000)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - open until the end
+    try:
+        try:
+            _run(sys.argv[1:])
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC) or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not written at the exit either
+        if error.errno == errno.ENOSPC:
+            sys.stderr.write(f"hydrator: the output cannot be written: {error.strerror}\n")
+        sys.exit(1)
+
+
+def _run(words: list[str]) -> None:
+    if words == ["hook"]:
+        sys.stdout.write(hook_text())
+    elif words in (["--version"], ["-V"]):
+        sys.stdout.write(version_text())
+    else:
         from .app import main as run_command
 
         run_command()
-        return
-    try:
-        sys.stdout.write(hook_text() if words == ["hook"] else version_text())
-        sys.stdout.flush()
-    except BrokenPipeError:
-        sys.stderr.close()  # Python's own complaint at its exit
-        sys.exit(1)
 
 
 def version_text() -> str:

@@ -9,7 +9,7 @@ import typer
 from hydrator.cli import hook_text, version_text
 from hydrator.cli.groups import LazyGroup
 from hydrator.cli.output.printing import print_problems
-from hydrator.cli.output.stdio import make_plain, unwrap_stream
+from hydrator.cli.output.stdio import make_plain
 from hydrator.domain.errors import BadDid, ConfigError, HydratorError
 
 
@@ -81,9 +81,6 @@ def main() -> None:
         sys.exit(1)
     except PermissionError as error:
         print_problems(f"{error.filename}: {error.strerror}; run this as the daemon's user or as root")
-        sys.exit(1)
-    except BrokenPipeError:
-        unwrap_stream(sys.stderr).close()
         sys.exit(1)
 
 

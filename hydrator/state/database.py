@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -49,17 +50,20 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         StateError: the file cannot be read, or a newer version wrote it.
     """
     try:
-        path.stat()
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise StateError(f"{path} is not a file: move it away, or use another state_dir")
         # Without a -wal file no daemon is writing. SQLite would create the file, which some users may not do:
         # the option immutable prevents this.
         still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
         if not os.access(path, os.R_OK, effective_ids=True):  # SQLite's error hides this reason
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # noqa: TRY301
     except FileNotFoundError as error:
         raise StateMissing(f"{path} does not exist: no daemon has run with this state_dir yet") from error
-    except OSError as error:
+    except PermissionError as error:
         advice = "run this command as the daemon's user or as root"
         raise StateError(f"{path}: {error.strerror}; {advice}") from error
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}; state_dir must be a folder") from error
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
         try:
@@ -70,7 +74,8 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
             db.close()
             raise
     except sqlite3.Error as error:
-        raise StateError(f"{path}: {error}") from error
+        advice = "a daemon that starts renames a damaged state, and begins a new one"
+        raise StateError(f"{path} is not a readable state ({error}); {advice}") from error
     return db
 
 

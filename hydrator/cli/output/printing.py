@@ -4,6 +4,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from hydrator.domain.redaction import escape_unprintable
+
+_MAX_PROBLEM_CHARS = 4000
+
 
 def print_result(as_json: bool, value: object, print_text: Callable[[], None]) -> None:
     """Print *value* as JSON if *as_json*; otherwise call *print_text*, which prints a text for people."""
@@ -28,7 +32,11 @@ def print_json(value: object) -> None:
 
 
 def print_problems(*problems: str | None) -> None:
-    """Print each problem on its own line on stderr; skip empty problems."""
-    for problem in problems:
-        if problem:
-            print(f"hydrator: {problem}", file=sys.stderr)
+    """Print each problem on its own line on stderr; skip empty problems.
+
+    A problem may repeat what a user typed, so its line ends are escaped, and a very long one is cut.
+    """
+    for problem in filter(None, problems):
+        line = escape_unprintable(problem)
+        cut = "…" if len(line) > _MAX_PROBLEM_CHARS else ""
+        print(f"hydrator: {line[:_MAX_PROBLEM_CHARS]}{cut}", file=sys.stderr)

@@ -24,6 +24,10 @@ from tests.command_line import run_hydrator
 from tests.command_tree import COMMANDS, options
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, server_state, want
 
+STATE_CONFIG = (
+    '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
+)
+
 
 @dataclass
 class Done:
@@ -45,9 +49,7 @@ def run() -> Callable[..., Done]:
 
 def test_status_before_the_first_cycle_says_that_none_has_ended(run, tmp_path):
     config = tmp_path / "config.toml"
-    config.write_text(
-        '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
-    )
+    config.write_text(STATE_CONFIG)
     Store.open_to_write(tmp_path / "state").close()
     done = run("status", "-c", str(config))
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "last cycle: no cycle has ended yet"), (
@@ -110,6 +112,63 @@ def test_wrong_option_or_missing_configuration_exits_2_without_traceback(tmp_pat
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
     assert "give a configuration with --config, or create one with `hydrator init`" in done.stderr
+
+
+@pytest.mark.parametrize("typed", ["UK\nDE", "UK" * 50_000], ids=["two lines", "long"])
+def test_problem_with_a_typed_text_is_one_line(run, tmp_path, typed):
+    config = tmp_path / "config.toml"
+    config.write_text(STATE_CONFIG)
+    Store.open_to_write(tmp_path / "state").close()
+    done = run("sites", typed, "-c", str(config))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert len(done.stderr) < 5000
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("words", ["--version", "hook", "--help", "status --json"])
+@pytest.mark.parametrize(
+    ("redirection", "said"),
+    [(">&-", []), (">/dev/full", ["hydrator: the output cannot be written: No space left on device"])],
+)
+def test_output_that_nobody_can_read_has_no_traceback(tmp_path, words, redirection, said):
+    (tmp_path / "config.toml").write_text(STATE_CONFIG)
+    Store.open_to_write(tmp_path / "state").close()
+    command = f"{sys.executable} -m hydrator.cli {words} {redirection}"
+    environment = {**os.environ, "HYDRATOR_CONFIG": str(tmp_path / "config.toml")}
+    done = subprocess.run(
+        command, shell=True, env=environment, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.splitlines()) == (len(said), said)
+
+
+def write_nothing(file: Path) -> None:
+    file.parent.mkdir()
+    file.touch()
+
+
+def write_another_file(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text("no database")
+
+
+@pytest.mark.parametrize(
+    ("write", "answer"),
+    [
+        (write_nothing, "is not a readable state"),
+        (write_another_file, "is not a readable state"),
+        (lambda file: file.mkdir(parents=True), "is not a file"),
+        (lambda file: file.parent.write_text(""), "state_dir must be a folder"),
+        (lambda file: file.parent.symlink_to(file.parent), "state_dir must be a folder"),
+    ],
+    ids=["empty", "another file", "folder", "file as folder", "circle of links"],
+)
+def test_state_of_another_kind_is_one_sentence_with_what_to_do(run, tmp_path, write, answer):
+    config = tmp_path / "config.toml"
+    config.write_text(STATE_CONFIG)
+    write(tmp_path / "state" / "state.sqlite")
+    done = run("status", "-c", str(config))
+    assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (1, 1, "")
+    assert answer in done.stderr
 
 
 @pytest.mark.parametrize("words", [("--version",), ("-V",)])
