@@ -252,6 +252,21 @@ def rounds_until_x_joins(sets: dict[SetKey, SetBytes], x: SetBytes, count: int) 
         yield made
 
 
+def test_room_at_home_is_waited_for_again_after_a_backlog_there():
+    """Jobs at home end soon, then late, then soon again; meanwhile the link of UK is busy."""
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {X: 1}, "sets": {X: at((UK, 75 * GB))}}
+    memory, reasons = PacingMemory(), []
+    for number, (run, reads) in enumerate(
+        [(100.0, []), (3600.0, [RunningRead(Y, UK, PL, 600.0, 60.0)]), (100.0, [])]
+    ):
+        now = 60.0 * number
+        given = pool(**world, now=now, run=run, reads=reads)
+        made = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
+        memory = made.memory
+        reasons.append(made.outlooks[X].reason)
+    assert reasons == [Reason.BESIDE, Reason.TURN, Reason.BESIDE]
+
+
 def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
     """Nobody takes 300 sets; the last one joins when they have been open, and is open in the round after."""
     sets = {SetKey(f"t:{n}"): at((UK, 75 * GB)) for n in range(300)}
