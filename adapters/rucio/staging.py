@@ -630,21 +630,23 @@ class RucioStager:
     def list(self, query: StagingQuery) -> StagingAnswer:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         errors: DidErrors = {}
-        unread: dict[str, str] = {}
+        failed: dict[str, CatalogueError] = {}
         with self._start_call(self._read_seconds) as now:
             own = {rule.id: rule for rule in (self._rules.list_own() if query.lists_all else ())}
             for each in sorted(query.rules - own.keys()):
                 try:
                     rule = self._rules.fetch(each)
                 except FAILURES_ALONE as error:
-                    unread[each] = error.reason
+                    failed[each] = error
                     continue
                 if rule and rule.is_ours:
                     own[each] = rule
+            if failed and query.rules <= failed.keys():
+                raise failed[min(failed)]
             found, sizes = self._rules.find(query.dids, query.sites, errors, now) if query.dids else ([], {})
             spaces = self._storages.read_spaces(query.spaces)
         rules = (*own.values(), *(rule for rule in found if rule.id not in own))
-        unread.update((did, error.reason) for did, error in errors.items())
+        unread = {each: error.reason for each, error in (*failed.items(), *errors.items())}
         return StagingAnswer(rules, sizes, spaces, unread)
 
     def request(self, order: StagingOrder) -> str:

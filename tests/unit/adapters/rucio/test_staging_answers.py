@@ -228,6 +228,8 @@ def test_rule_of_ours_that_cannot_be_read_is_unread_and_not_gone(stager, client,
     answer = ask(stager, rules=["r1", "r2", "r3"])
     assert [one.id for one in answer.rules] == ["r2"]
     assert set(answer.unread) == {"r1"}
+    with pytest.raises(CatalogueError):
+        ask(stager, rules=["r1"])
 
 
 @pytest.mark.parametrize(
