@@ -117,4 +117,4 @@ def test_schedd_without_epoch_history_is_named_and_nothing_else_fails(place):
     wait_for(is_named, "the reason to be shown")
     text = place.installed.run("network").stdout
     assert "JOB_EPOCH_HISTORY" in text
-    wait_for(lambda: place.installed.status()["complete"], "a complete cycle")
+    wait_for(lambda: place.installed.status()["cycle"]["complete"], "a complete cycle")
