@@ -4,7 +4,7 @@ Frozen values and enums only; no clock, no socket, no log. Times are aware UTC d
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -326,6 +326,11 @@ class Snapshot:
     bytes_total: Mapping[Did, int] = field(default_factory=dict)
     misspelt_dids: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
     unread_dids: frozenset[Did] = frozenset()
+
+    def sum_bytes(self, dids: Sequence[Did]) -> int | None:
+        """Return the bytes of all *dids*; None if there are none, or if a size is unknown."""
+        known = [size for did in dids if (size := self.bytes_total.get(did)) is not None]
+        return sum(known) if known and len(known) == len(dids) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,11 @@ def format_duration(seconds: float) -> str:
     return " ".join([f"{value} {unit}" for value, unit in parts if value][:2]) or "0 s"
 
 
+def format_age(moment: datetime, now: datetime) -> str:
+    """Return how long ago *moment* was; "0 s ago" if it comes from a clock that is ahead of *now*."""
+    return f"{format_duration((now - moment).total_seconds())} ago"
+
+
 def format_time(unix_seconds: float, now: datetime) -> str:
     """Return the time of *unix_seconds* in UTC, with the date unless this is the date of *now*."""
     moment = nearest_moment(unix_seconds)

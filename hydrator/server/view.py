@@ -1,6 +1,6 @@
 """The state that the HTTP server shows: the view of the last cycle, and what has changed since the cycle."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -207,7 +207,7 @@ def view_sets(state: ServerState, keys: Collection[str] = (), limit: int = MAX_S
             len(entry.dids),
             entry.dids[0],
             entry.job_count,
-            total_bytes(entry.dids, state.snapshot),
+            state.snapshot.sum_bytes(entry.dids),
             {
                 site: answer
                 for site, each in answers.items()
@@ -218,10 +218,3 @@ def view_sets(state: ServerState, keys: Collection[str] = (), limit: int = MAX_S
         )
 
     return [view(entry) for entry in entries]
-
-
-def total_bytes(dids: Iterable[Did], snapshot: Snapshot) -> Bytes | None:
-    """Return the bytes of all *dids*; None if one size is unknown."""
-    sizes = [snapshot.bytes_total.get(did) for did in dids]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None

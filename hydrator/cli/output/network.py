@@ -8,7 +8,7 @@ from itertools import permutations
 from hydrator.cli.output.tables import print_lines, print_table
 from hydrator.domain.model import Site
 from hydrator.domain.network import Rate
-from hydrator.domain.text import format_count, format_duration
+from hydrator.domain.text import format_age, format_count
 from hydrator.reconcile.rates import BYTES_PER_GBIT, RateTable
 from hydrator.state.reports import SourceStatus
 
@@ -62,8 +62,7 @@ def print_network(network: Network, now: datetime) -> None:
 
 def _link_cells(link: Link, now: datetime) -> tuple[str, ...]:
     rate = link.rate
-    age = (now - rate.measured_at).total_seconds() if rate.measured_at else None
-    ago = "" if age is None else f"{format_duration(age)} ago"
+    ago = format_age(rate.measured_at, now) if rate.measured_at else ""
     samples = format_count(rate.samples, "sample") if rate.samples else ""
     return (link.source, link.destination, format_rate(rate.bytes_per_second), rate.origin, samples, ago)
 

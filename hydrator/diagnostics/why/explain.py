@@ -35,7 +35,7 @@ def explain(
         knowledge: the daemon's knowledge; None if the daemon's state is unreadable.
         now: aware UTC time.
     """
-    job = replace(job, total_bytes=_sum_bytes(job, knowledge))
+    job = replace(job, total_bytes=knowledge.snapshot.sum_bytes(job.datasets) if knowledge else None)
     sites = _explain_sites(job, groups, knowledge, now)
     matches = tuple(at.display_name for at in sites if at.matching_slots)
     is_idle = job.status in {None, JobStatus.IDLE}
@@ -75,7 +75,7 @@ def explain_before_submit(
         now: aware UTC time.
         only_site: explain only this site.
     """
-    job = replace(job, total_bytes=_sum_bytes(job, knowledge))
+    job = replace(job, total_bytes=knowledge.snapshot.sum_bytes(job.datasets) if knowledge else None)
     groups = [_only_data(group, knowledge) for group in groups if only_site in {None, group.site}]
     sites = [_count_coming_data(job, at, groups, now) for at in _explain_sites(job, groups, knowledge, now)]
     sites = [at for at in sites if only_site in {None, at.site}]
@@ -207,10 +207,3 @@ def _explain_site(
         knowledge.held_reasons.get(site) if knowledge and job.has_required_datasets else None,
         pool,
     )
-
-
-def _sum_bytes(job: JobFacts, knowledge: DaemonKnowledge | None) -> int | None:
-    """Return the bytes of all datasets of *job*; None if a size is unknown."""
-    sizes = [knowledge.snapshot.bytes_total.get(did) if knowledge else None for did in job.datasets]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known and len(known) == len(sizes) else None

@@ -8,7 +8,7 @@ from datetime import datetime
 from hydrator.domain.model import DaemonKnowledge, Site, to_unix
 from hydrator.domain.text import (
     deduplicate,
-    format_duration,
+    format_age,
     format_time,
     shorten,
     shorten_list,
@@ -138,7 +138,7 @@ def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
         last = site_misses[-1].missed_at
         dids = deduplicate(miss.did for miss in site_misses if miss.missed_at == last)
         text = (
-            f"the job could not read {shorten_list(dids)} at this site {ago_text(last, now)}, although"
+            f"the job could not read {shorten_list(dids)} at this site {format_age(last, now)}, although"
             " the slot ad listed it"
         )
     else:
@@ -146,10 +146,6 @@ def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
     if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
         text += f"; the job avoids the site until {format_time(job.missed_until, now)}"
     return f"{text}; see the job's stderr"
-
-
-def ago_text(moment: datetime, now: datetime) -> str:
-    return f"{format_duration((now - moment).total_seconds())} ago"
 
 
 def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:

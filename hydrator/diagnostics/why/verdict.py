@@ -13,6 +13,7 @@ from hydrator.domain.model import DaemonKnowledge, to_unix
 from hydrator.domain.text import (
     comma_separated,
     deduplicate,
+    format_age,
     format_bytes,
     format_count,
     format_duration,
@@ -22,7 +23,7 @@ from hydrator.domain.untrusted import nearest_moment, valid_number, valid_time
 
 from .explanation import MismatchCause, SiteMatch
 from .missing_data import AUTO, WRONG_KEY
-from .obstacles import ago_text, causes_of, list_reasons
+from .obstacles import causes_of, list_reasons
 from .pool_facts import JobFacts, JobStatus, SlotGroup, SlotSetFacts
 
 
@@ -124,7 +125,7 @@ def _misses_note(job: JobFacts, now: datetime) -> str:
     """Return a note about the datasets that the job could not read, the latest first; empty without any."""
     if not job.misses or job.status not in {JobStatus.IDLE, JobStatus.HELD}:
         return ""
-    each = [f"{miss.did} at {miss.site} {ago_text(miss.missed_at, now)}" for miss in reversed(job.misses)]
+    each = [f"{miss.did} at {miss.site} {format_age(miss.missed_at, now)}" for miss in reversed(job.misses)]
     return f"the job ran and could not read {shorten_list(deduplicate(each))}"
 
 

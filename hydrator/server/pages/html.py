@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from hydrator.domain.model import DatasetState, from_unix
 from hydrator.domain.provenance import describe_provenance
-from hydrator.domain.text import format_bytes, format_count, format_duration, format_percent
+from hydrator.domain.text import format_age, format_bytes, format_count, format_duration, format_percent
 
 _STYLE: Final = (files(__package__) / "templates" / "style.css").read_text("utf-8")
 STYLE_HASH: Final = "sha256-" + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -41,11 +41,6 @@ REFRESH_SECONDS: Final = 60
 def _to_time(moment: datetime | float) -> datetime:
     """Return the time of Unix seconds; a time is returned as it is."""
     return moment if isinstance(moment, datetime) else from_unix(moment)
-
-
-def format_age(time: datetime, now: datetime) -> str:
-    """Return how long ago *time* was; "0 s ago" if *time* comes from a clock that is ahead of *now*."""
-    return f"{format_duration((now - time).total_seconds())} ago"
 
 
 def format_short_age(time: datetime, now: datetime) -> str:

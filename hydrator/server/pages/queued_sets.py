@@ -11,7 +11,7 @@ from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Openings, describe_outlook
 from hydrator.domain.model import DemandEntry, Snapshot
 from hydrator.domain.text import format_bytes, format_count
-from hydrator.server.view import ServerState, total_bytes
+from hydrator.server.view import ServerState
 
 MAX_ROWS: Final = 8
 _NOT_AUTO: Final = "waits beside its data only: no job has the mode auto"
@@ -72,7 +72,7 @@ def _build_row(
     entry: DemandEntry, job_count: int, is_auto: bool, snapshot: Snapshot, openings: Openings | None
 ) -> QueuedSet:
     others = f" and {len(entry.dids) - 1} more" if entry.dids[1:] else ""
-    size = total_bytes(entry.dids, snapshot)
+    size = snapshot.sum_bytes(entry.dids)
     name = f"{entry.dids[0]}{others}" + (f", {format_bytes(size)}" if size is not None else "")
     prospect = "" if is_auto else _NOT_AUTO
     if is_auto and entry.key and openings:

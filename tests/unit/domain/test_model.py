@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.errors import BadDid
-from hydrator.domain.model import MAX_DID_CHARS, Origin, from_unix, parse_did, to_unix
-from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
+from hydrator.domain.model import MAX_DID_CHARS, Origin, Snapshot, from_unix, parse_did, to_unix
+from tests.factories import CAM, L1, L2, L3, NOON, RAL, ad, demand, want
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,10 @@ def test_all_datasets_of_a_demand_are_named_once():
 
 def test_ads_of_different_sites_differ():
     assert ad(L1, site=CAM).content != ad(L1, site=RAL).content
+
+
+@pytest.mark.parametrize(
+    ("dids", "size"), [((L1, L2), 12), ((L1, L3), None), ((L3,), None), ((), None)], ids=str
+)
+def test_bytes_of_datasets_are_known_if_each_size_is(dids, size):
+    assert Snapshot({}, bytes_total={L1: 5, L2: 7}).sum_bytes(dids) == size
