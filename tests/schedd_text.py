@@ -36,6 +36,7 @@ class ScheddText:
         self.text = text
         self.macros = dict(re.findall(r"^(\w+) = ?(.*)$", text, re.MULTILINE))
         self.requirements = self.macros["SUBMIT_REQUIREMENT_NAMES"].split()[1:]
+        self.schedd_ad = ClassAd({"MyType": "Scheduler"})
         [self.transform] = re.findall(r"^JOB_TRANSFORM_\w+ @=end\n(.*?)^@end", text, re.DOTALL | re.MULTILINE)
 
     def expand(self, text: str, macros: Mapping[str, str]) -> str:
@@ -101,4 +102,4 @@ class ScheddText:
         return str(self._evaluate(f"SUBMIT_REQUIREMENT_{self.refused_by(ad)}_REASON", ad))
 
     def _evaluate(self, macro: str, ad: ClassAd) -> object:
-        return ExprTree(self.expand(self.macros[macro], {})).eval(ad, ad)
+        return ExprTree(self.expand(self.macros[macro], {})).eval(self.schedd_ad, ad)

@@ -14,7 +14,7 @@ The texts are tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_tran
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from hydrator.config import Settings
@@ -84,13 +84,13 @@ DATALOCALITY_TIMES = strcat(unparse(DataLocalityMaxWait), ",", unparse(DataLocal
 DATALOCALITY_VALUES = (regexp("^(?:undefined|\"(?:auto|require|wait)\")?+$", unparse(DataLocality), "i") && regexp($(DATALOCALITY_SECONDS), $(DATALOCALITY_TIMES)))
 <joined># Why a job is refused: the sentence for its user.
 DATALOCALITY_WRONG = strcat(regexps("^[A-Za-z0-9._:/@=+~,-]*+(.)", $(DATALOCALITY_JOINED), "with \\1: "), substr($(DATALOCALITY_JOINED), 0, 200))
-DATALOCALITY_ALONE = "the job has DataLocality or DataLocalityMaxWait but not RequiredDatasets: is this name spelled right, with a + before it?"
+DATALOCALITY_ALONE = "the job has an option of data locality, such as DataLocality, but not RequiredDatasets: is this name spelled right, with a + before it?"
 DATALOCALITY_UNIVERSE = "RequiredDatasets: jobs of the java, parallel and vm universes are not sent to their data; use vanilla, or leave it out"
 DATALOCALITY_NO_LIST = strcat("RequiredDatasets must be a list of strings, {{\"x:a\", \"x:b\"}}, or one string with commas; got ", substr(regexps("\\s++", unparse(RequiredDatasets), " ", "fg"), 0, 80))
 DATALOCALITY_NO_VALUE = "DataLocality is \"auto\", \"require\" or \"wait\"; MaxWait, MaxAge and ExpectedSeconds are whole seconds of up to 8 digits, 0 for MaxWait alone"
 DATALOCALITY_NO_NAME = strcat("every name in RequiredDatasets must be scope:name, up to {MAX_DID_CHARS} letters, digits and ._:/@=+~-, not ", $(DATALOCALITY_WRONG))
 DATALOCALITY_LISTED = $(DATALOCALITY_PLAIN) ? $(DATALOCALITY_VALUES) ? $(DATALOCALITY_NO_NAME) : $(DATALOCALITY_NO_VALUE) : $(DATALOCALITY_NO_LIST)
-DATALOCALITY_WHY = $(DATALOCALITY_NONE) ? $(DATALOCALITY_ALONE) : JobUniverse =!= 5 ? $(DATALOCALITY_UNIVERSE) : $(DATALOCALITY_LISTED)
+DATALOCALITY_WHY = $(DATALOCALITY_NONE) ? $(DATALOCALITY_ALONE) : unparse(JobUniverse) != "5" ? $(DATALOCALITY_UNIVERSE) : $(DATALOCALITY_LISTED)
 """
 
 _JOINED = r"""DATALOCALITY_JOINED = join(",", isString(RequiredDatasets) ? split(RequiredDatasets, ", ") : RequiredDatasets)
@@ -104,15 +104,17 @@ _TRANSFORM = rf"""
 # --- the transform
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
-   # Jobs with an attribute of ours that no other schedd has transformed. An ad with JobFactoryId is the factory of a
-   # late-materialized cluster, not a job: its jobs come here one by one.
-   REQUIREMENTS JobFactoryId is undefined && unparse(DataLocalityTransformed) != "true" && strcat(unparse(RequiredDatasets), unparse(DataLocality), unparse(DataLocalityMaxWait)) != ""
-   # 1. Only attributes with plain texts are evaluated.
-   EVALMACRO dl_good JobUniverse == 5 && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ","))
-   EVALMACRO dl_free $(DATALOCALITY_NONE) && (JobUniverse =!= 5 || regexp("^(?:undefined)?+,(?:undefined)?+$", strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait))))
-   EVALMACRO dl_apart member(JobUniverse, {{5, 10, 11, 13}}) == false
-   EVALMACRO dl_late JobMaterializeDigestFile isnt undefined
-   DELETE {REFUSED}
+   # Jobs that no other schedd has transformed. An ad with JobFactoryId is the factory of a late-materialized cluster, not a
+   # job: its jobs come here one by one.
+   REQUIREMENTS unparse(JobFactoryId) == "" && unparse(DataLocalityTransformed) != "true"
+   # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate these three: no user makes them.
+   DELETE DataLocalityRank
+   DELETE DataLocalityHere
+   DELETE DataLocalityAnyAfter
+<own_csv>   EVALMACRO dl_good unparse(JobUniverse) == "5" && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ","))
+   EVALMACRO dl_free $(DATALOCALITY_NONE) && (unparse(JobUniverse) != "5" || regexp("^(?:,?+(?:undefined)?+){{4}}$", strcat(unparse(DataLocality), ",", $(DATALOCALITY_TIMES))))
+   EVALMACRO dl_apart ! regexp("^(?:5|10|11|13)$", unparse(JobUniverse))
+   EVALMACRO dl_late unparse(JobMaterializeDigestFile) != ""
    if $(dl_good)
       # 2. The names, which are plain letters now, and the list: as it is, or of a string, or of names with commas.
       EVALMACRO dl_names $(DATALOCALITY_JOINED)
@@ -125,14 +127,13 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
       # daemon compares keys with lists, and answers for no key that stands for two lists.
       EVALMACRO dl_hash unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
       EVALMACRO dl_short size("$(dl_names)") <= {NAMES_CHARS}
-<private>      if $(dl_hash)
-      elif $(dl_short)
-         EVALSET DataLocalityKey regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg")
-      else
-         EVALSET DataLocalityKey toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", split(GlobalJobId, "#")[0]))
-      endif
+<private>      EVALMACRO dl_cluster toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", regexps("^\"([^#]++)#.*", unparse(GlobalJobId), "\\1")))
+      EVALSET DataLocalityKey $(dl_hash) ? DataLocalityKey : $(dl_short) ? regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg") : "$(dl_cluster)"
       DELETE DataLocalityKeyFor
-      # 4. The hook gives slots DataLocalityLocal (all data of the key is here), DataLocalityAuto, DataLocalityRank (s) and
+      # 4. The daemon lets the jobs of a large set read in parts: lane 0 has half of them, 1 a quarter, and so on up to 10. The
+      # lane is the number of trailing zeros of ClusterId + ProcId + 1: powers of 2 differ modulo 13.
+      EVALSET DataLocalityLane {{0,0,1,4,2,9,5,10,3,8,10,7,6}}[(DataLocality ?: "<mode>") == "auto" ? (~(ClusterId + ProcId) & (ClusterId + ProcId + 1)) % 13 : 1]
+      # 5. The hook gives slots DataLocalityLocal (all data of the key is here), DataLocalityAuto, DataLocalityRank (s) and
       # DataLocalityOffer. MaxAge (s): the oldest fact that they may use. The negotiator's text reads the rank. The schedd
       # expands DataLocalityStart at each start, for hydrator why and report.
       EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: <max_age>
@@ -142,7 +143,7 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    elif $(dl_free)
       DELETE RequiredDatasets
    elif $(dl_apart)
-      EVALSET {WARNED} JobUniverse == 7 || JobUniverse == 12
+      EVALSET {WARNED} regexp("^(?:7|12)$", unparse(JobUniverse)) && ! regexp("dagman", unparse(Cmd))
 <late>   else
       EVALSET {REFUSED} $(DATALOCALITY_WHY)
    endif
@@ -159,7 +160,7 @@ _CSV = """\
       SET RequiredDatasetsCSV "$(dl_names)"
 """
 _PLACE = f"""\
-      # 5. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait.
+      # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait.
       # auto: where the slot allows it; at slots whose daemon does not pace it, after the wait. The end of a wait is rounded up to a step,
       # such as 5 min for an hour: a time of its own in each job would make an autocluster of each.
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
@@ -171,9 +172,6 @@ _PLACE = f"""\
          SET DataLocalityHere {HERE["require"]}
       else
          EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
-         # The daemon lets the jobs of a large set read in parts: lane 0 has half of them, 1 a quarter, and so on up to 10. The
-         # lane is the number of trailing zeros of ClusterId + ProcId + 1: powers of 2 differ modulo 13.
-         EVALSET DataLocalityLane {{0,0,1,4,2,9,5,10,3,8,10,7,6}}[$(dl_wait) ? 1 : (~(ClusterId + ProcId) & (ClusterId + ProcId + 1)) % 13]
          SET DataLocalityHere {HERE["auto"]}
       endif
       if $(dl_wait)
@@ -200,26 +198,27 @@ _LATE = f"""\
       SET Requirements false
 """
 
-_REQUIREMENTS: Final[Mapping[str, tuple[str, str]]] = {
-    "DataLocality": (f"{REFUSED} is undefined", REFUSED),
-    "DataLocalityLocal": (
-        f'{WARNED} =!= true || regexp("dagman", Cmd)',
-        '"RequiredDatasets has no effect here: jobs of the local and scheduler universes run on the access point"',
-    ),
-    "DataLocalityTransform": (
-        (
-            "DataLocalityTransformed =?= true || JobUniverse =!= 5 || JobFactoryId isnt undefined"
-            f" || PeriodicHoldSubCode =?= {HOLD_SUBCODE} || RequiredDatasets is undefined"
-        ),
-        f'"the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"',
-    ),
-}
-"""Test and reason of each submit requirement, in the order of evaluation; the second only warns.
-
-They look at what the transform wrote: a submit requirement cannot tell a word without quotes from nothing, and
-evaluates what it looks at. A job in the local universe may have RequiredDatasets for the jobs that it submits.
+_CHECKS = rf"""
+# --- submit requirements: jobs are refused with the transform's reason. The schedd evaluates a requirement with its own ad
+# as MY and the job as TARGET; unparse looks at MY, so it stands in evalInEachContext(…, {{TARGET}}).
+SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) DataLocality DataLocalityLocal<enforced>
+SUBMIT_REQUIREMENT_DataLocality = evalInEachContext(! regexp("^\"(?:[^\"\\\\]|\\\\.)*+\"$", unparse({REFUSED})), {{TARGET}})[0]
+SUBMIT_REQUIREMENT_DataLocality_REASON = {REFUSED}
+SUBMIT_REQUIREMENT_DataLocalityLocal = evalInEachContext(unparse({WARNED}) != "true", {{TARGET}})[0]
+SUBMIT_REQUIREMENT_DataLocalityLocal_REASON = "RequiredDatasets has no effect here: jobs of the local and scheduler universes run on the access point"
+SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING = true
 """
-SUBMIT_REQUIREMENTS: Final = tuple(_REQUIREMENTS)
+_CHECKS_WARN = """\
+SUBMIT_REQUIREMENT_DataLocality_IS_WARNING = true
+"""
+_CHECKS_REFUSE = rf"""
+# A vanilla job with datasets was transformed: its key, lane, times, rank and clause are as a transform writes them.
+DATALOCALITY_MADE = "^(?:\"[^\"\\\\]*+\")?+[0-9]*+;(?:[^A-Za-z0-9_\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|time|true|is)\\b)*+$"
+DATALOCALITY_OWN = strcat(unparse(DataLocalityKey), unparse(DataLocalityLane), unparse(DataLocalityAnyAfter), unparse(DataLocalityMaxAge),";",unparse(DataLocalityRank),";",unparse(DataLocalityHere))
+DATALOCALITY_OTHER = unparse(JobFactoryId) != "" || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || unparse(RequiredDatasets) == ""
+SUBMIT_REQUIREMENT_DataLocalityTransform = evalInEachContext(unparse(DataLocalityTransformed) == "true" ? regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)) : $(DATALOCALITY_OTHER), {{TARGET}})[0]
+SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"
+"""
 
 _LISTS = f"""
 # --- attributes that cannot be edited after the submission; the last can be by a queue super user (hydrator run-anywhere)
@@ -283,6 +282,7 @@ def schedd_config(
     never, scope = settings.publish.never, settings.daemon.default_scope
     parts = {
         "private": _PRIVATE.format(pattern=_names_pattern(never)) if never else "",
+        "own_csv": "   DELETE RequiredDatasetsCSV\n" if settings.jobs.glideinwms else "",
         "csv": _CSV if settings.jobs.glideinwms else "",
         "place": "" if rank_only else _PLACE,
         "rank": _RANK if job_rank else "",
@@ -302,7 +302,8 @@ def schedd_config(
             _format_header("schedd", rank_only),
             _MACROS.replace("<joined>", joined),
             transform,
-            _format_submit_requirements(rank_only),
+            _CHECKS.replace("<enforced>", "" if rank_only else " DataLocalityTransform"),
+            _CHECKS_WARN if rank_only else _CHECKS_REFUSE,
             _LISTS,
             "" if rank_only else _MATCH_LIMITS,
         )
@@ -352,18 +353,3 @@ def _format_header(role: str, rank_only: bool) -> str:
         else "in force"
     )
     return _HEAD.format(where=_WHERE[role], form=form, role=role)
-
-
-def _format_submit_requirements(rank_only: bool) -> str:
-    names = SUBMIT_REQUIREMENTS[:2] if rank_only else SUBMIT_REQUIREMENTS
-    lines = [
-        "",
-        "# --- submit requirements, each with the reason of a refusal",
-        f"SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) {' '.join(names)}",
-    ]
-    for name in names:
-        test, reason = _REQUIREMENTS[name]
-        lines += [f"SUBMIT_REQUIREMENT_{name} = {test}", f"SUBMIT_REQUIREMENT_{name}_REASON = {reason}"]
-        if rank_only or name == "DataLocalityLocal":
-            lines.append(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true")
-    return "\n".join((*lines, ""))

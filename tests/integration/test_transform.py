@@ -211,9 +211,26 @@ def test_schedd_refuses_malformed_jobs_of_each_kind(located):
         (BOTH, ("+DataLocalityMaxAge = 0",), {}, "whole seconds"),
         (None, ('+DataLocality = "require"', '+RequiredDataset = {"ska:a"}'), {}, "spelled right"),
         ('{"ska:a"}', ("universe = java",), {}, "java, parallel and vm universes are not sent"),
+        ('{"ska:a"}', ("+DataLocalityTransformed = true", *ENDLESS), {}, "did not transform this job"),
     )
     for datasets, lines, queue, sentence in refusals:
         assert sentence in located.refusal(datasets, *lines, **queue), lines
+
+
+ENDLESS = tuple(
+    f"+DataLocality{name} = false ? {{}} : DataLocality{name}"
+    for name in ("Rank", "Here", "Lane", "AnyAfter", "Start", "Refused", "Warned")
+)
+"""Texts that the engine of 23.9 evaluates without end; a user may write them into any job."""
+
+
+@pytest.mark.older
+@pytest.mark.parametrize("datasets", ['{"ska:a"}', None], ids=["with datasets", "without"])
+def test_attributes_that_refer_to_themselves_stop_no_daemon(located, datasets):
+    located.holds(UK={A: "AVAILABLE"})
+    lines = (*ENDLESS, "+DataLocalityTransformed = false ? {} : DataLocalityTransformed")
+    located.ran_at(located.submit(datasets, *lines, queue="queue 2"), 2)
+    located.ran_at(located.submit(datasets, *lines, "max_materialize = 1", queue="queue 2"), 2)
 
 
 @pytest.mark.parametrize("universe", ["local", "scheduler"])

@@ -9,10 +9,10 @@ from classad2 import ClassAd, ExprTree
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import hash_key, key_attributes, names_key
-from hydrator.domain.ads.expressions import HERE, JOB_RANK, MODES
+from hydrator.domain.ads.expressions import HERE, JOB_RANK, MODES, SLOT_EXPRESSIONS
 from hydrator.domain.model import Did
 from hydrator.submit.bindings import MAX_SECONDS
-from hydrator.submit.pool_config import HOLD_SUBCODE, schedd_config
+from hydrator.submit.pool_config import HOLD_SUBCODE, START_CLAUSE, negotiator_config, schedd_config
 from tests.schedd_text import ScheddText, job_ad
 
 SCHEDD = ScheddText(schedd_config(Settings()))
@@ -148,16 +148,100 @@ def test_attribute_that_refers_to_itself_is_evaluated_by_nothing(name):
 
 
 def test_nothing_evaluates_an_attribute_of_a_user_before_its_text_was_looked_at():
-    """Outside unparse(…) the conditions name no attribute of a user."""
+    """Outside unparse(…) only what the schedd makes is named, or what a guard has passed."""
+    transform = SCHEDD.transform.partition("if $(dl_good)")[0]
     guards = [
-        *re.findall(r"EVALMACRO dl_(?:free|apart|late) (.*)", SCHEDD.transform),
-        *re.findall(r"^ +REQUIREMENTS (.*)", SCHEDD.transform, re.MULTILINE),
-        re.findall(r"EVALMACRO dl_good (.*) && regexp", SCHEDD.transform)[0],
+        *re.findall(r"EVALMACRO dl_(?:free|apart|late) (.*)", transform),
+        *re.findall(r"^ +REQUIREMENTS (.*)", transform, re.MULTILINE),
+        re.findall(r"EVALMACRO dl_good (.*) && regexp", transform)[0],
+        *(SCHEDD.macros[f"SUBMIT_REQUIREMENT_{name}"] for name in SCHEDD.requirements),
+        SCHEDD.macros["SUBMIT_REQUIREMENT_DataLocalityTransform_REASON"],
     ]
-    assert len(guards) == 5
+    assert len(guards) == 9
     for guard in guards:
-        rest = re.sub(r"unparse\(\w+\)", "", SCHEDD.expand(guard, {}))
-        assert not [name for name in OWN if re.search(rf"\b{name}\b", rest)], guard
+        assert attributes_in(SCHEDD.expand(guard, {})) == set(), guard
+    passed = {"RequiredDatasets", "DataLocality", *NUMBERS, "DataLocalityKey", "ClusterId", "ProcId"}
+    for macro in (
+        "dl_names",
+        "dl_other",
+        "dl_hash",
+        "dl_short",
+        "dl_cluster",
+        "dl_require",
+        "dl_wait",
+        "dl_for",
+    ):
+        [text] = re.findall(rf"EVALMACRO {macro} (.*)", SCHEDD.transform)
+        assert attributes_in(SCHEDD.expand(text, dict.fromkeys(SCHEDD_MACROS, "0"))) <= passed, macro
+    for name, text in re.findall(r"EVALSET (\w+) (.*)", SCHEDD.transform):
+        assert attributes_in(SCHEDD.expand(text, dict.fromkeys(SCHEDD_MACROS, "0"))) <= passed, name
+
+
+def test_slots_negotiator_and_start_evaluate_what_the_transform_makes_or_removes():
+    """They reach a key, a lane and an age through the job's rank and clause only."""
+    texts = (*SLOT_EXPRESSIONS.values(), negotiator_config(), START_CLAUSE)
+    named = {name for text in texts for name in re.findall(r"TARGET\.(\w+)", text)}
+    made_here = set(re.findall(r"(?:SET|DELETE) (\w+)", SCHEDD.transform))
+    # a user may write it, as any rank
+    assert named - {"GPUPreference"} <= made_here
+    removed = set(re.findall(r"DELETE (\w+)", SCHEDD.transform.partition("if $(dl_good)")[0]))
+    assert removed == {"DataLocalityRank", "DataLocalityHere", "DataLocalityAnyAfter"}
+
+
+SCHEDD_MACROS = re.findall(r"EVALMACRO (\w+)", SCHEDD.transform)
+
+
+def attributes_in(expression: str) -> set[str]:
+    """Return the names in *expression* outside of texts and unparse(…), functions and TARGET left out."""
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", re.sub(r"unparse\(\w+\)", "", expression))
+    return set(re.findall(r"\b[A-Za-z_]\w*\b(?!\()", bare)) - {"TARGET", "isnt", "undefined"}
+
+
+HIDDEN = ("Refused", "Warned", "Transformed", "Rank", "Here", "Lane", "AnyAfter", "MaxAge", "Start", "Key")
+
+
+@pytest.mark.parametrize("name", [f"DataLocality{name}" for name in HIDDEN])
+def test_job_without_datasets_keeps_no_attribute_that_slots_or_the_negotiator_evaluate(name):
+    endless = f"false ? {{}} : {name}"
+    ad = made(None, **{name: endless})
+    assert fault(ad) == ("alone" if name == "DataLocalityMaxAge" else None)
+    assert (name in ad) == (name not in {"DataLocalityRank", "DataLocalityHere", "DataLocalityAnyAfter"})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lane_and_end_of_a_wait_are_never_a_users(mode):
+    ad = made(DataLocality=text(mode), DataLocalityLane="endless", DataLocalityAnyAfter="endless")
+    assert isinstance(ad["DataLocalityLane"], int)
+    assert isinstance(ad.get("DataLocalityAnyAfter", 0), int)
+
+
+@pytest.mark.parametrize("name", ["Rank", "Here", "Lane", "AnyAfter", "MaxAge", "Key"])
+@pytest.mark.parametrize("datasets", [BOTH, None], ids=["with datasets", "without"])
+def test_job_that_says_it_was_transformed_has_no_other_texts_than_a_transform_writes(name, datasets):
+    """The negotiator and slots evaluate them: a text that refers to itself would not end on 23.9."""
+    name = f"DataLocality{name}"
+    for wrong in (
+        f"false ? {{}} : {name}",
+        name,
+        f"MY.{name}",
+        f"TARGET.A + {name}",
+        "tru",
+        "'true'",
+        "isE5",
+    ):
+        assert refused(datasets, DataLocalityTransformed="true", **{name: wrong}) == "transform", wrong
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("datasets", [BOTH, LISTED], ids=["names", "hash"])
+def test_job_that_another_schedd_transformed_is_taken(mode, datasets):
+    key = submitted(LONG) if datasets == LISTED else {}
+    once = made(datasets, DataLocality=text(mode), **key)
+    again = SCHEDD.transformed({name: str(once.lookup(name)) for name in once})
+    assert fault(again) is None
+    assert str(again) == str(once)
+    freed = {name: str(once.lookup(name)) for name in once} | {"DataLocalityHere": "true"}
+    assert fault(SCHEDD.transformed(freed)) is None
 
 
 def test_undefined_list_counts_as_absent():
@@ -168,7 +252,9 @@ def test_undefined_list_counts_as_absent():
     assert str(ad.lookup("Requirements")) == "TARGET.Cpus > 1 || false"
 
 
-@pytest.mark.parametrize("more", [{"DataLocality": text("require")}, {"DataLocalityMaxWait": "60"}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{"DataLocality": text("require")}, *({name: "60"} for name in NUMBERS)], ids=str
+)
 def test_options_without_datasets_are_refused_with_a_hint_at_the_spelling(more):
     """+RequiredDataset = … runs anywhere else (S12)."""
     ad = SCHEDD.transformed({"RequiredDataset": BOTH, **more})
@@ -358,3 +444,5 @@ def test_job_rank_adds_the_rank_to_the_jobs_own():
 def test_frontend_of_glideinwms_gets_the_names_as_one_text():
     schedd = ScheddText(schedd_config(Settings(jobs={"glideinwms": True})))
     assert made(schedd=schedd)["RequiredDatasetsCSV"] == f"{A},{B}"
+    # the frontend's query evaluates it
+    assert "RequiredDatasetsCSV" not in made(None, schedd, RequiredDatasetsCSV="endless")

@@ -110,7 +110,7 @@ def _no_match_text(
     unknown = [
         name
         for name in names
-        if not any(client.has_queued_job(schedd, f"{name} isnt undefined") for schedd in schedds)
+        if not any(client.has_queued_job(schedd, f'unparse({name}) != ""') for schedd in schedds)
     ]
     hint = f"; no queued job has an attribute {' or '.join(unknown)} (a text needs quotes)" if unknown else ""
     return f"no queued job matches {constraint}{hint}"

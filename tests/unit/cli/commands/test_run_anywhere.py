@@ -74,7 +74,7 @@ def test_jobs_that_already_run_anywhere_are_no_fault(capsys):
 
 
 def test_constraint_without_a_match_names_what_no_job_has_and_exits_1(capsys):
-    client = Schedds({"Owner isnt undefined": 2}, ("Owner", "alice"))
+    client = Schedds({'unparse(Owner) != ""': 2}, ("Owner", "alice"))
     with pytest.raises(typer.Exit) as ended:
         edit_jobs(client, None, "Owner == alice", as_json=True)
     assert ended.value.exit_code == 1
