@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit tests/properties tests/contracts tests/simulation
 # areas of tests/integration, at most a quarter of an hour each on two cores: their files, test_….py
 POOL_AREAS := condor rucio pacing submit rapthor toil staging daemon why neighbours
-condor := authorization between_pools condor condor_c end_to_end hook pool slot_merge two_collectors
+condor := authorization between_pools condor condor_c end_to_end hook older_bindings pool slot_merge two_collectors
 rucio := rucio_end_to_end rucio_login storage_rucio
 pacing := auto network openings pool_load start_record
 submit := gpus job_start submit_language transform wrap
