@@ -163,7 +163,8 @@ ON_JOBS: Final = {
         "integer, 0 to 10",
         (
             "part of a large set that the job belongs to: the trailing zeros of ClusterId + ProcId + 1 in"
-            " binary, so half of the jobs have 0, a quarter 1, and so on; the daemon opens lanes one by one"
+            " binary, so half of the jobs have 0, a quarter 1, and so on; the daemon opens lanes one by one;"
+            " 0 for jobs of the modes `require` and `wait`"
         ),
     ),
     EXPECTED_SECONDS: ("integer, s", "how long the job will run, if the user knows it"),
