@@ -229,8 +229,8 @@ ENDLESS = tuple(
 def test_attributes_that_refer_to_themselves_stop_no_daemon(located, datasets):
     located.holds(UK={A: "AVAILABLE"})
     lines = (*ENDLESS, "+DataLocalityTransformed = false ? {} : DataLocalityTransformed")
-    located.ran_at(located.submit(datasets, *lines, queue="queue 2"), 2)
-    located.ran_at(located.submit(datasets, *lines, "max_materialize = 1", queue="queue 2"), 2)
+    located.pool.ran_at(located.submit(datasets, *lines, queue="queue 2"), 2)
+    located.pool.ran_at(located.submit(datasets, *lines, "max_materialize = 1", queue="queue 2"), 2)
 
 
 @pytest.mark.parametrize("universe", ["local", "scheduler"])
