@@ -46,7 +46,8 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import TokenValidity
 
-_MAX_FOUND = 500_000
+MAX_FOUND = 50_000
+"""Datasets that the daemon is made for; each costs a poll."""
 _MAX_ENDS = 16
 """A poll starts its worker again at most so often: ten halvings find one dataset in a thousand."""
 _MAX_SKIPPED_POLLS = 63
@@ -244,14 +245,16 @@ class WorkerCatalogue:
         found: set[Did] = set()
 
         def receive(part: Mapping[str, Any]) -> None:
-            found.update(map(Did, _NAMES.validate_python(part.get("names", []), strict=True)))
-            if len(found) > _MAX_FOUND:
-                raise ValueError(f"more than {_MAX_FOUND} datasets match")
+            names = _NAMES.validate_python(part.get("names", []), strict=True)
+            found.update(map(Did, names[: MAX_FOUND + 1 - len(found)]))
 
         try:
             self._exchange({"call": "find", "patterns": sorted(patterns)}, receive)
         except _WorkerEnded as end:
             raise CatalogueUnreachable(self.name, str(end)) from None
+        if len(found) > MAX_FOUND:
+            reason = f"more than {MAX_FOUND:,} datasets match; write patterns for those that jobs need"
+            raise CatalogueError(self.name, reason)
         return frozenset(found)
 
     def read(self, dids: AbstractSet[Did]) -> Survey:

@@ -144,6 +144,8 @@ class CataloguePoller:
         self._on_late_answer = on_late_answer
         self._running_polls: dict[str, _RunningPoll] = {}
         self._asked_dids: dict[str, frozenset[Did]] = {}
+        self.search_failures: dict[str, str] = {}
+        """The reason, by catalogue, why its last search for the patterns failed."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -249,12 +251,14 @@ class CataloguePoller:
         part = f"the search in catalogue {catalogue.name}"
         try:
             matches = frozenset(catalogue.find(patterns))
-        except CatalogueError:
+        except CatalogueError as error:
+            self.search_failures[catalogue.name] = f"the search for [demand] patterns: {error.reason}"
             return None
         except BaseException as error:  # noqa: BLE001 - a bug of one catalogue must not stop the others
-            self._bugs.report(part, error)
+            self.search_failures[catalogue.name] = self._bugs.report(part, error)
             return None
         self._bugs.mark_resolved(part)
+        self.search_failures.pop(catalogue.name, None)
         return matches
 
 

@@ -272,7 +272,10 @@ class Reconciler:
             demand,
             evaluation,
             tuple(_planned_result(name, actions) for name, actions in plans.items()),
-            {name: memory.failure for name, memory in evaluation.state.memories.items()},
+            {
+                name: memory.failure or self._polls.search_failures.get(name)
+                for name, memory in evaluation.state.memories.items()
+            },
             commands=commands,
             held_reasons=_held_reasons(evaluation, self._settings.removal_guard.confirm_polls),
             poll_durations=polls.durations(now),

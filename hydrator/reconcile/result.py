@@ -33,7 +33,8 @@ class CycleReport:
     ``held_reasons`` has, by site, the reason why the daemon does not publish a change of the ad yet.
     ``poll_durations`` has the catalogues that answered or failed in this cycle.
     ``pending_since`` has the catalogues whose poll is still running. For these catalogues,
-    ``catalogue_errors`` has the error of the last answer, or says that the answer is overdue.
+    ``catalogue_errors`` has the error of the last answer, or says that the answer is overdue. It also has the
+    failure of the last search for the patterns.
     ``history_entries`` are the ads that got a new generation.
     ``rejected`` has, by publisher, the ads that the daemon read back and rejected, each with the reason.
     ``rivals`` has, by publisher, the evidence that another daemon writes to the publisher.

@@ -422,7 +422,7 @@ def _view_catalogues(report: "CycleReport") -> Iterator[CatalogueView]:
         duration, pending_since = report.poll_durations.get(name), report.pending_since.get(name)
         yield CatalogueView(
             name=name,
-            error=memory.failure,
+            error=report.catalogue_errors[name],
             read_at=to_unix(memory.answered_at) if memory.answered_at else None,
             pending_since=to_unix(pending_since) if pending_since else None,
             poll_seconds=duration.total_seconds() if duration is not None else None,

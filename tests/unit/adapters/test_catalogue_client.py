@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.catalogue_client import WorkerCatalogue
+from adapters.catalogue_client import MAX_FOUND, WorkerCatalogue
 from adapters.catalogue_server import CatalogueServer, best_by_site
 from adapters.worker import Message, WorkerFailed, WorkerRefused
 from hydrator.domain.bugs import WorkerBug, describe_bug
@@ -340,6 +340,15 @@ def test_worker_that_ends_before_any_question_is_a_catalogue_that_does_not_answe
     with pytest.raises(CatalogueUnreachable):
         catalogue.read(frozenset())
     with pytest.raises(CatalogueUnreachable):
+        catalogue.find(["*"])
+
+
+def test_patterns_that_match_more_datasets_than_the_daemon_is_made_for_are_refused():
+    told = Told({Did(f"lofar:L{n}"): Seen(NOON) for n in range(MAX_FOUND)})
+    catalogue, _ = proxy(told)
+    assert len(catalogue.find(["*"])) == MAX_FOUND
+    told.readings[Did("lofar:more")] = Seen(NOON)
+    with pytest.raises(CatalogueError, match="more than 50,000 datasets match"):
         catalogue.find(["*"])
 
 

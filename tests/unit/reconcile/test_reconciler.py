@@ -12,7 +12,7 @@ from hydrator.config import Settings
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.errors import CatalogueUnreachable, StateError
+from hydrator.domain.errors import CatalogueError, CatalogueUnreachable, StateError
 from hydrator.domain.model import (
     Did,
     Keep,
@@ -305,6 +305,25 @@ def test_pattern_matches_are_demanded_and_kept_while_the_search_fails():
     world.run(MINUTE)  # what is found no longer is asked about once more, to see that it is gone
     assert states(world.collector) == "[]"
     assert world.run(MINUTE).demand.dids == frozenset()
+
+
+def test_search_that_fails_is_told_as_an_error_of_its_catalogue():
+    class Unsearchable(MemoryCatalogue):
+        reason = "too many datasets match"
+
+        def find(self, patterns):
+            raise CatalogueError(self.name, self.reason) if self.reason else ZeroDivisionError
+
+    catalogue = Unsearchable("rucio", (replica(L1),), (RAL,), clock=lambda: NOON)
+    world = World()
+    cycle = world.restarted(rules=settings_with(pins={L1}, patterns=("*",)), catalogues=[catalogue])
+    told = "the search for [demand] patterns: too many datasets match"
+    assert cycle.run().catalogue_errors == {"rucio": told}
+    assert cycle.view.catalogues[0].error == told
+    assert cycle.run(is_due=False).catalogue_errors == {"rucio": told}
+    assert "AVAILABLE" in states(world.collector)
+    catalogue.reason = ""
+    assert "ZeroDivisionError" in cycle.run().catalogue_errors["rucio"]
 
 
 def test_former_pattern_match_stays_demanded_until_it_is_read():
