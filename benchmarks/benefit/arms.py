@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .workload import COMPUTE_SECONDS, SITES
+from .workload import SITES
 
 _NAMES = "+RequiredDatasets = {$(listed)}\n"
 STEP = "DATALOCALITY_STEP = 1\n"
@@ -38,8 +38,6 @@ def _wait(seconds: int) -> Arm:
     return Arm(f"wait {seconds}", f"wait, with a DataLocalityMaxWait of {seconds} s", lines)
 
 
-_EXPECTED = f"+DataLocalityExpectedSeconds = {round(COMPUTE_SECONDS)}\n"
-
 OFF, BEST = "off", "best"
 WAITS = (6, 12, 30, 60, 120)
 ARMS: Mapping[str, Arm] = {
@@ -53,8 +51,7 @@ ARMS: Mapping[str, Arm] = {
         ),
         *map(_wait, WAITS),
         Arm("require", "require", _mode("require")),
-        Arm("auto", "auto; jobs state their computing time", _mode("auto", _EXPECTED)),
-        Arm("auto, no times", "auto; jobs state no computing time", _mode("auto")),
+        Arm("auto", "auto", _mode("auto")),
         Arm(
             "wrong",
             "require, and the catalogue lists each dataset at a wrong site",

@@ -186,14 +186,14 @@ def _best(cell: Cell, count: int, pairs: Sequence[_Pair]) -> CellFigures:
     bounds, ideal = [], []
     for pair in pairs:
         workload = generate(cell, pair.run.key.seed, count)
-        schedule = best_found(workload, cell.x)
+        schedule = best_found(workload, cell.read_seconds)
         samples = {
             number: JobSample(site, schedule.ends[number], schedule.ends[number], schedule.ends[number])
             for number, site in schedule.sites.items()
         }
         run = BenefitRun(RunKey(cell, BEST, pair.run.key.seed, count), samples, pair.run.machine)
         ideal.append(_Pair(run, outcome(run, workload), pair.stock))
-        bounds.append(lower_bound(workload, cell.x))
+        bounds.append(lower_bound(workload, cell.read_seconds))
     figures = _figures(cell, count, BEST, ideal)
     bound = statistics.median(bounds)
     return replace(figures, bound_s=bound, slots_idle=None, slots_reading=None, load=None, commits=())

@@ -21,7 +21,8 @@ HOW = f"""\
 Fresh real pools of three sites with {SLOTS} cores each run the same jobs under each policy (arm), with the
 real daemon, hook, pool configuration and job wrapper. A job that runs beside its data reads a file; elsewhere
 it reads {JOB_BYTES / 1e6:g} MB over the throttled link of the source site, which all readers of that
-site share. Then it computes (sleeps) for {COMPUTE_SECONDS:g} s on average. x is the time of a remote read
+site share. Then it computes (sleeps) for {COMPUTE_SECONDS:g} s on average, unless its cell says
+otherwise. x is the time of a remote read
 without other readers, divided by the computing time. Arms with the same seed have the same jobs in the
 same order; arms run side by side in random order. Speed-ups are medians over seeds, with a bootstrap
 interval of 95 %; with five seeds or fewer that is the least and the largest. The whole method:
@@ -84,6 +85,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "mix": cell.mix,
         "submitted": cell.submitted,
         "x": cell.x,
+        "seconds": cell.seconds,
         "value": round(verdict.value, 3),
         "sign": verdict.sign,
         "limit": verdict.limit,

@@ -14,7 +14,7 @@ from typing import Any
 
 from .goals import describe_half
 from .picture import COLUMNS_OF_ARMS, draw
-from .workload import JOBS
+from .workload import COMPUTE_SECONDS, JOBS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -28,8 +28,8 @@ _SPEEDUP_TEXT = (
 
 Figures = Mapping[str, Any]
 """One cell and arm of the result file."""
-Place = tuple[str, str, str]
-"""Layout, mix and form of submission."""
+Place = tuple[str, str, str, float]
+"""Layout, mix, form of submission, and mean computing time of a job in seconds."""
 
 
 def page_text(document: Figures) -> str:
@@ -66,8 +66,8 @@ def picture_text(document: Figures) -> str:
 
 
 def _whole_runs(cells: Sequence[Figures]) -> list[Figures]:
-    """Leave out cells with fewer jobs than the experiment's: those are tries."""
-    return [each for each in cells if each["jobs"] >= JOBS]
+    """Leave out cells with less work than the experiment's: those are tries."""
+    return [each for each in cells if each["jobs"] * each["seconds"] >= JOBS * COMPUTE_SECONDS]
 
 
 def _machine(document: Figures) -> str:
@@ -184,7 +184,7 @@ def _goals(goals: Sequence[Figures]) -> list[str]:
     missed = [goal for goal in goals if not goal["met"]]
     lines = ["| missed goal | cell | measured | limit | reason |", "|---|---|---|---|---|"]
     for goal in missed:
-        cell = _title((goal["layout"], goal["mix"], goal["submitted"]))
+        cell = _title(_place(goal))
         cell = f"{cell}, x = {goal['x']:g}"
         limit = f"{goal['value']:.2f} | {goal['sign']} {goal['limit']:g}"
         lines.append(f"| {goal['goal']} | {cell} | {limit} | {goal['reason']} |")
@@ -193,12 +193,13 @@ def _goals(goals: Sequence[Figures]) -> list[str]:
 
 
 def _place(figures: Figures) -> Place:
-    return figures["layout"], figures["mix"], figures["submitted"]
+    return figures["layout"], figures["mix"], figures["submitted"], figures["seconds"]
 
 
 def _title(place: Place) -> str:
-    layout, mix, submitted = place
-    return f"{layout}, {'one dataset a job' if mix == 'one' else mix}, {submitted}"
+    layout, mix, submitted, seconds = place
+    length = "" if seconds == COMPUTE_SECONDS else f", jobs of {seconds:g} s"
+    return f"{layout}, {'one dataset a job' if mix == 'one' else mix}, {submitted}{length}"
 
 
 def fill(file: Path, text: str) -> None:

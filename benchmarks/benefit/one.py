@@ -21,7 +21,7 @@ def run(key: RunKey, release: str | None = None) -> BenefitRun:
     form = links.kind()
     machine: dict[str, object] = {"commit": commit(), "links": form, "at": int(time.time())}
     try:
-        done = execute(generate(key.cell, key.seed, key.count), key.cell.x, ARMS[key.arm], form, release)
+        done = execute(generate(key.cell, key.seed, key.count), key.cell, ARMS[key.arm], form, release)
     except (AssertionError, OSError, RuntimeError, subprocess.SubprocessError) as failure:
         return BenefitRun(key, {}, machine, str(failure)[:2000] or type(failure).__name__)
     load = done.load
@@ -54,7 +54,7 @@ def order_of(key: RunKey, release: str | None) -> str:
     """Return the argument of this program for *key*."""
     cell = key.cell
     return json.dumps(
-        [[cell.layout, cell.mix, cell.submitted, cell.x], key.arm, key.seed, key.count, release]
+        [[cell.layout, cell.mix, cell.submitted, cell.x, cell.seconds], key.arm, key.seed, key.count, release]
     )
 
 

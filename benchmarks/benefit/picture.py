@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from .workload import COMPUTE_SECONDS
+
 COLUMNS_OF_ARMS = (
     *("off", "rank only", "wait 6", "wait 12", "wait 30", "wait 60", "wait 120"),
-    *("require", "auto", "auto, no times", "wrong", "best"),
+    *("require", "auto", "wrong", "best"),
 )
 """The order of arms in tables."""
 PLOT_WIDTH, PLOT_HEIGHT, LEFT, TOP, GAP_X, GAP_Y = 250, 130, 60, 64, 50, 56
@@ -86,7 +88,7 @@ def draw(cells: Sequence[Figures]) -> str:
     """Draw the batch cells with one dataset a job; one column for each layout."""
     columns: dict[str, list[Figures]] = defaultdict(list)
     for each in cells:
-        if (each["mix"], each["submitted"]) == ("one", "batch"):
+        if (each["mix"], each["submitted"], each["seconds"]) == ("one", "batch", COMPUTE_SECONDS):
             columns[each["layout"]].append(each)
     width = LEFT + max(1, len(columns)) * (PLOT_WIDTH + GAP_X)
     height = TOP + len(ROWS) * (PLOT_HEIGHT + GAP_Y)

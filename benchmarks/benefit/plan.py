@@ -24,6 +24,7 @@ class CellSet:
     submitted: tuple[str, ...] = ("batch",)
     xs: tuple[float, ...] = (1.0, 2.0)
     count: int = JOBS
+    seconds: float = COMPUTE_SECONDS
 
     def __post_init__(self) -> None:
         """Check the names.
@@ -45,7 +46,7 @@ class CellSet:
     def cells(self) -> list[Cell]:
         """Return the cells of the set."""
         combined = product(self.layouts, self.mixes, self.submitted, self.xs)
-        return [Cell(*fields) for fields in combined]
+        return [Cell(*fields, self.seconds) for fields in combined]
 
 
 _MAIN = (OFF, "rank only", "wait 6", "wait 30", "require", "auto")
@@ -58,7 +59,8 @@ SETS: dict[str, CellSet] = {
     "replicas": CellSet(_MAIN, 3, ("two replicas",), xs=(0.05, 0.5, 1.0, 2.0)),
     "mixes": CellSet(_FEW, 3, mixes=tuple(mix for mix in MIXES if mix != "one"), xs=(0.05, 0.5, 1.0)),
     "stream": CellSet(_MAIN, 3, submitted=("stream",), xs=(0.05, 0.5, 1.0, 2.0)),
-    "waits": CellSet(("wait 12", "wait 60", "wait 120", "auto, no times"), 3, xs=(0.05, 0.5, 1.0, 2.0)),
+    "long": CellSet((OFF, "auto"), 2, xs=(0.05, 0.5, 1.0), count=60, seconds=60.0),
+    "waits": CellSet(("wait 12", "wait 60", "wait 120"), 3, xs=(0.05, 0.5, 1.0, 2.0)),
 }
 """The experiment, most important first; a run that several sets have runs once."""
 
@@ -83,9 +85,9 @@ def order(sets: Iterable[CellSet], finished: Iterable[RunKey]) -> Iterator[RunKe
 
 def estimate_seconds(key: RunKey) -> float:
     """Return a rough duration of a run in seconds, to plan with; too long rather than too short."""
-    busy = key.count * COMPUTE_SECONDS / (SLOTS * len(SITES))
+    busy = key.count * key.cell.seconds / (SLOTS * len(SITES))
     local = {OFF: 0.4, "wrong": 0.0, "rank only": 0.7}.get(key.arm, 0.85)
-    reads = 0.62 * key.count * (1 - local) * key.cell.x * COMPUTE_SECONDS
+    reads = 0.62 * key.count * (1 - local) * key.cell.read_seconds
     stream = SUBMISSIONS[key.cell.submitted] * key.count
     return OVERHEAD_SECONDS + max(1.1 * busy + 0.9 * reads, 1.9 * busy if local > 0.8 else 0, stream + 10)
 

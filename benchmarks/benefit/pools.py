@@ -21,7 +21,7 @@ from testbed.pool import Pool, SiteSpec
 from .arms import STEP, Arm, listed_sites
 from .jobs import Record, read_records, submissions, write_files
 from .links import NAMESPACES, Links, lone_read_seconds
-from .workload import COMPUTE_SECONDS, JOB_BYTES, SITES, SLOTS, BenefitJob, Workload, link_rate
+from .workload import JOB_BYTES, SITES, SLOTS, BenefitJob, Cell, Workload, link_rate
 
 POOL = "USE_PROCD = True\nNEGOTIATOR_INTERVAL = 5\n"
 POLL_SECONDS = 2
@@ -62,8 +62,8 @@ class ListedWorkload:
         return f'[[catalogue]]\ntype = "file"\nname = "embedded"\npath = "{self._file}"\n'
 
 
-def execute(workload: Workload, x: float, arm: Arm, form: str, release: str | None = None) -> Finished:
-    """Run *workload* once on a fresh pool under *arm*; links let a lone read of a mean job take x.
+def execute(workload: Workload, cell: Cell, arm: Arm, form: str, release: str | None = None) -> Finished:
+    """Run the *workload* of *cell* once on a fresh pool under *arm*.
 
     Jobs that no site has all datasets of never run in the mode require; the run does not wait for them.
 
@@ -71,23 +71,23 @@ def execute(workload: Workload, x: float, arm: Arm, form: str, release: str | No
         AssertionError: jobs did not end in time, with the pool's state.
     """
     with ExitStack() as stack:
-        pool, links = _start(stack, x, form, release)
+        pool, links = _start(stack, link_rate(cell.read_seconds), form, release)
         folder = pool.shared / "benefit"
         folder.mkdir()
         write_files(folder, workload, links.sources)
         lone = tuple(lone_read_seconds(source, JOB_BYTES) for source in links.sources.values())
         if not arm.is_stock:
-            _install(stack, pool, workload, x, arm)
+            _install(stack, pool, workload, cell, arm)
         stuck = _never_run(workload, arm)
         orders = submissions(workload, folder, arm.lines)
         start = _submit(stack, pool, orders)
-        load = _wait(pool, folder, len(workload.jobs) - len(stuck), _limit(workload, x))
+        load = _wait(pool, folder, len(workload.jobs) - len(stuck), _limit(workload, cell))
         records = read_records(folder)
         _check(records, workload, stuck)
         return Finished(start, tuple(records), tuple(load), lone, stuck, pool.version)
 
 
-def _start(stack: ExitStack, x: float, form: str, release: str | None) -> tuple[Pool, Links]:
+def _start(stack: ExitStack, rate: float, form: str, release: str | None) -> tuple[Pool, Links]:
     """Start pool and links, one at a time: side by side they would slow each other down most then."""
     with _STARTING.open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -95,10 +95,10 @@ def _start(stack: ExitStack, x: float, form: str, release: str | None) -> tuple[
         pool = stack.enter_context(Pool.start(release, specs, {"all": POOL}, say=lambda _line: None))
         ports = pool.home / "links"
         ports.mkdir()
-        return pool, stack.enter_context(Links(SITES, link_rate(x), ports, form))
+        return pool, stack.enter_context(Links(SITES, rate, ports, form))
 
 
-def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Arm) -> None:
+def _install(stack: ExitStack, pool: Pool, workload: Workload, cell: Cell, arm: Arm) -> None:
     """Install daemon, hook and pool configuration; return when the slots have every dataset."""
     catalogue = ListedWorkload(pool.home, workload, arm)
     installed = Installation(
@@ -106,7 +106,7 @@ def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Ar
         catalogue,
         poll_seconds=POLL_SECONDS,
         extra={"all": POOL, "schedd": STEP},
-        settings=_network(x),
+        settings=_network(link_rate(cell.read_seconds)),
         demand='patterns = ["*"]',
     )
     stack.enter_context(installed)
@@ -119,9 +119,9 @@ def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Ar
     pool.wait(are_listed, "every slot to have all datasets of its site")
 
 
-def _network(x: float) -> str:
+def _network(rate: float) -> str:
     """Return the daemon's configuration of links."""
-    gbit = 8 * link_rate(x) / 1e9
+    gbit = 8 * rate / 1e9
     return "".join(f"[network.uplinks.{site}]\ngbit_per_second = {gbit:.9f}\n" for site in SITES)
 
 
@@ -137,9 +137,11 @@ def _never_run(workload: Workload, arm: Arm) -> frozenset[int]:
     return frozenset(job.number for job in workload.jobs if not has_home(job))
 
 
-def _limit(workload: Workload, x: float) -> float:
+def _limit(workload: Workload, cell: Cell) -> float:
     """Return the seconds after which a run has failed: all jobs one after the other on one link, and more."""
-    return 180 + workload.jobs[-1].submitted_at + len(workload.jobs) * COMPUTE_SECONDS * (0.5 + x)
+    return (
+        180 + workload.jobs[-1].submitted_at + len(workload.jobs) * (0.5 * cell.seconds + cell.read_seconds)
+    )
 
 
 @contextmanager

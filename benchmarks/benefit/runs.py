@@ -61,6 +61,7 @@ class BenefitRun:
             "mix": cell.mix,
             "submitted": cell.submitted,
             "x": cell.x,
+            "seconds": cell.seconds,
             "arm": self.key.arm,
             "seed": self.key.seed,
             "count": self.key.count,
@@ -74,7 +75,7 @@ class BenefitRun:
     def parse(cls, line: str) -> Self:
         """Parse a line of :meth:`to_line`."""
         found = json.loads(line)
-        cell = Cell(found["layout"], found["mix"], found["submitted"], found["x"])
+        cell = Cell(found["layout"], found["mix"], found["submitted"], found["x"], found["seconds"])
         samples = {
             number: JobSample(SITES[site], *(time / 10 for time in times))
             for number, site, *times in found["samples"]

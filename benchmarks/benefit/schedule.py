@@ -14,7 +14,7 @@ READERS = (1, 2, 3, 12)
 MARGINS = (0.5, 1.0, 2.0)
 
 
-def lower_bound(workload: Workload, x: float) -> float:
+def lower_bound(workload: Workload, read_seconds: float) -> float:
     """Return seconds before which no schedule can end.
 
     For each set of sites: the jobs that have less to read there than elsewhere either run there, or leave
@@ -22,7 +22,7 @@ def lower_bound(workload: Workload, x: float) -> float:
     and if all slots together have T seconds for all computing and reading. Fractions of jobs are allowed,
     so the bound is below the best schedule.
     """
-    rate = link_rate(x)
+    rate = link_rate(read_seconds)
     alone = max(
         job.submitted_at + job.seconds + min(workload.missing_bytes(job, site) for site in SITES) / rate
         for job in workload.jobs
@@ -228,9 +228,9 @@ class _Model:
         ]
 
 
-def best_found(workload: Workload, x: float) -> Schedule:
+def best_found(workload: Workload, read_seconds: float) -> Schedule:
     """Return the schedule that ends first of those that a search over simple policies finds."""
-    rate = link_rate(x)
+    rate = link_rate(read_seconds)
     jobs = workload.jobs
     tables = _Tables(
         {job.number: {site: workload.missing_bytes(job, site) for site in SITES} for job in jobs},

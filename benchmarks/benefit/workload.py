@@ -17,7 +17,7 @@ SITES = ("DE", "NL", "PL")
 SLOTS = 4
 """Slots of one core at each site."""
 COMPUTE_SECONDS = 6.0
-"""Mean computing time of a job; it represents a real job's hours, because only ratios matter."""
+"""Mean computing time of a job, unless the cell has another; it represents a real job's hours."""
 JOBS = 120
 JOB_BYTES = 4_000_000
 """Mean bytes that a job reads; a remote read of so many bytes takes x times the mean computing time."""
@@ -43,12 +43,21 @@ KIT_FILES = 10
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One point of the map; *x* is the remote-read time of a lone reader, in mean computing times."""
+    """One point of the map; *x* is the remote-read time of a lone reader, in mean computing times.
+
+    *seconds* is the mean computing time of a job.
+    """
 
     layout: str
     mix: str
     submitted: str
     x: float
+    seconds: float = COMPUTE_SECONDS
+
+    @property
+    def read_seconds(self) -> float:
+        """Return the seconds of a remote read of a mean job without other readers."""
+        return self.x * self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,7 @@ def generate(cell: Cell, seed: int, count: int = JOBS) -> Workload:
             number,
             interval * number,
             draft.users[number],
-            COMPUTE_SECONDS * draft.lengths[number] / mean,
+            cell.seconds * draft.lengths[number] / mean,
             wanted,
         )
         for number, wanted in enumerate(draft.wanted)
@@ -138,9 +147,9 @@ def generate(cell: Cell, seed: int, count: int = JOBS) -> Workload:
     return Workload(datasets, jobs)
 
 
-def link_rate(x: float) -> float:
-    """Return the bytes/s of each link: a lone read of a mean job then takes x computing times."""
-    return JOB_BYTES / (x * COMPUTE_SECONDS)
+def link_rate(read_seconds: float) -> float:
+    """Return the bytes/s of each link: a lone read of a mean job then takes *read_seconds*."""
+    return JOB_BYTES / read_seconds
 
 
 def _place(chance: random.Random, layout: str, together: Sequence[int]) -> list[tuple[str, ...]]:
@@ -171,6 +180,13 @@ def _field(chance: random.Random, count: int) -> _Draft:
     draft = _one(chance, count)
     wanted = [(each,) for each in chance.choices(range(fields), weights, k=count)]
     return _Draft(list(wanted), [1.0] * fields, draft.lengths, list(range(fields)), draft.users)
+
+
+def _four_sets(chance: random.Random, count: int) -> _Draft:
+    """Draw four datasets, each for a quarter of the jobs, one after the other in the queue."""
+    del chance
+    wanted = [(4 * number // count,) for number in range(count)]
+    return _Draft(list(wanted), [1.0] * 4, [1.0] * count, list(range(4)), [USER] * count)
 
 
 def _unequal(chance: random.Random, count: int) -> _Draft:
@@ -216,6 +232,7 @@ def _without_data(share: float, user: str) -> Callable[[random.Random, int], _Dr
 MIXES: dict[str, Callable[[random.Random, int], _Draft]] = {
     "one": _one,
     "field": _field,
+    "four sets": _four_sets,
     "unequal": _unequal,
     "two": _two,
     "hep": _hep,

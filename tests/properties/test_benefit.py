@@ -44,9 +44,9 @@ def test_workload_has_the_mean_job_of_its_definition(cell, seed, count):
 @given(cells, seeds)
 def test_best_schedule_is_a_schedule_and_not_below_the_bound(cell, seed):
     workload = generate(cell, seed, 24)
-    schedule = best_found(workload, cell.x)
+    schedule = best_found(workload, cell.read_seconds)
     assert schedule.sites.keys() == schedule.ends.keys() == {job.number for job in workload.jobs}
-    assert lower_bound(workload, cell.x) <= schedule.makespan + 1e-6
+    assert lower_bound(workload, cell.read_seconds) <= schedule.makespan + 1e-6
     for job in workload.jobs:
         assert schedule.ends[job.number] >= job.submitted_at + job.seconds - 1e-6
     busy = dict.fromkeys(SITES, 0.0)

@@ -46,11 +46,11 @@ def run_of(arm: str, seed: int, seconds: float, *, count: int = 12, cell: Cell =
 def test_bound_of_twelve_jobs_at_one_site_is_the_one_computed_by_hand():
     # m jobs leave: m reads of 6 s one after the other in T, and (12 - m) jobs of 6 s on four slots in T;
     # with m = T / 6 that is 18 - T / 4 = T, so T = 14.4
-    assert lower_bound(at_one_site(12), 1.0) == pytest.approx(14.4, abs=0.01)
+    assert lower_bound(at_one_site(12), 6.0) == pytest.approx(14.4, abs=0.01)
 
 
 def test_best_schedule_of_twelve_jobs_at_one_site_is_three_waves():
-    schedule = best_found(at_one_site(12), 1.0)
+    schedule = best_found(at_one_site(12), 6.0)
     assert schedule.makespan == pytest.approx(18)
 
 
