@@ -164,19 +164,6 @@ class Turn(NamedTuple):
     refused_lanes: frozenset[int] = frozenset()
 
 
-@dataclass(slots=True)
-class _Jobs:
-    """Idle ``auto`` jobs of one set that ask for the same resources, in one round."""
-
-    group: Group
-    kind: "_Kind"
-    size: SetBytes
-    lanes: Mapping[int, int]
-    idle: int
-    turn: Turn
-    watch: Watch | None
-
-
 @dataclass(frozen=True, slots=True)
 class PacingMemory:
     """The state that one round keeps for the next.
@@ -185,7 +172,8 @@ class PacingMemory:
     """
 
     round: int = 0
-    jobs: Mapping[Group, _Jobs] = field(default_factory=dict)
+    turns: Mapping[Group, Turn] = field(default_factory=dict)
+    watches: Mapping[Group, Watch] = field(default_factory=dict)
     leases: Mapping[Group, Lease] = field(default_factory=dict)
 
 
@@ -313,6 +301,19 @@ class _Kind:
         return tuple(sorted({source for part in parts for source in part}))
 
 
+@dataclass(slots=True)
+class _Jobs:
+    """Idle ``auto`` jobs of one set that ask for the same resources, in one round."""
+
+    group: Group
+    kind: _Kind
+    size: SetBytes
+    lanes: Mapping[int, int]
+    idle: int
+    turn: Turn
+    watch: Watch | None
+
+
 class _Round:
     """The steps of :func:`pace`, and the values that they share."""
 
@@ -345,7 +346,7 @@ class _Round:
         for read in pool.reads:
             self._reads_of[read.key].append(read)
             begun[read.source].append((min(read.started_at, now), read.seconds))
-        self._count_jobs(memory.jobs)
+        self._count_jobs(memory)
         self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
         self._unused = self._review_leases(memory.leases, begun)
         self._reserved = self._sum_seconds(begun)
@@ -373,7 +374,9 @@ class _Round:
                 outlook = Outlook(Reason.TURN, (source,), self._leased_sets[source] + ahead[source])
                 ahead[source] += 1
             outlooks.setdefault(jobs.group[0], outlook)
-        memory = PacingMemory(self._round, self._jobs, self._leases)
+        turns = {group: jobs.turn for group, jobs in self._jobs.items()}
+        watches = {group: jobs.watch for group, jobs in self._jobs.items() if jobs.watch}
+        memory = PacingMemory(self._round, turns, watches, self._leases)
         reuse = min(self._pool.run_seconds, MAX_REUSE_SECONDS)
         until = self._now + self._lateness + 2 * self._interval + reuse
         openings = {site: self._openings.get(site, {}) for site in self._sites.cores}
@@ -443,7 +446,7 @@ class _Round:
 
     # homes
 
-    def _count_jobs(self, past: Mapping[Group, _Jobs]) -> None:
+    def _count_jobs(self, memory: PacingMemory) -> None:
         """Note the idle jobs, and add up those that wait at each home."""
         kinds = self._kinds
         first_turn = Turn(self._round)
@@ -456,8 +459,7 @@ class _Round:
             idle, is_local = sum(waiting.lanes.values()), kind.has_free_slots
             if waiting.is_auto:
                 group = waiting.key, waiting.request
-                last = past.get(group)
-                turn, watch = (last.turn, last.watch) if last else (first_turn, None)
+                turn, watch = memory.turns.get(group, first_turn), memory.watches.get(group)
                 jobs = self._jobs[group] = _Jobs(group, kind, size, waiting.lanes, idle, turn, watch)
                 is_local = is_local and not self._is_stuck(jobs, kind.homes)
             kind.idle += idle

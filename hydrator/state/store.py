@@ -148,7 +148,7 @@ class Store(AbstractContextManager["Store"]):
     def add_history(self, entries: Sequence[HistoryEntry]) -> None:
         """Add the changes of ads; delete those that are too old, or too many of their site.
 
-        There is no change if only ages or fractions changed.
+        If only ages or fractions of an ad changed, nothing is added for it.
 
         Raises:
             StateError: the state cannot be written.
@@ -209,7 +209,7 @@ class Store(AbstractContextManager["Store"]):
     def load_report(self, key: str, kind: type[T]) -> T | None:
         """Return the saved report; None if there is none, or if it is not of the type *kind*.
 
-        The daemon makes each report again, so a damaged row, or one of another version, is no error.
+        A damaged report, or one of another version, raises no error: the daemon saves each report again.
         """
         with self._transaction():
             row = self._db.execute("select body from report where key = ?", (key,)).fetchone()
