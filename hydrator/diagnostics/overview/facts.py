@@ -7,7 +7,7 @@ from datetime import datetime
 from hydrator.config import Settings
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.openings import REPORT_NAME, SavedOpenings
-from hydrator.domain.ads.set_answers import read_set_answers
+from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot
 from hydrator.reconcile.ads.set_lines import SetFacts
 from hydrator.reconcile.demand import build_demand
@@ -72,7 +72,7 @@ def _find_dids_without_room(
             continue
         rows = {did: fact for did, fact in snapshot.sites[site].facts.items() if did not in colliding}
         known = SetFacts(rows, snapshot.bytes_total, snapshot.unread_dids)
-        answered = {None, *read_set_answers(ad, ad.as_of).by_key}
+        answered = {None, *read_shares(ad)}
         without_room[site] = frozenset(
             did
             for entry in demand.entries

@@ -17,7 +17,8 @@ from hydrator.diagnostics.overview.saved import (
     load_view,
 )
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.openings import Opening, Openings
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.openings import Opening, Openings, write_openings
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_unix
 from hydrator.domain.staging_ports import StagingKind
 from hydrator.reconcile.openings import PacedCycle
@@ -52,7 +53,8 @@ def test_saved_view_is_that_of_the_cycle(store):
     [({contract.SETS: "[]", contract.TRUNCATED: "true"}, {L1}), ({contract.TRUNCATED: "true"}, set())],
     ids=["no answer", "answer"],
 )
-def test_datasets_without_room_are_those_of_the_last_ad(store, changes, without_room):
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open to read"])
+def test_datasets_without_room_are_those_of_the_last_ad(store, changes, without_room, is_open):
     """A new draft of the ads of thousands of datasets would cost a second."""
     world = World(replica(L1, CAM))
     world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
@@ -61,7 +63,10 @@ def test_datasets_without_room_are_those_of_the_last_ad(store, changes, without_
     cycle.run()
     one = cycle.state.ads[CAM]
     content = tuple((name, changes.get(name, text)) for name, text in one.content)
-    store.save(replace(cycle.state, ads={CAM: replace(one, content=content)}))
+    openings = write_openings({set_key([L1]): Opening(60, RAL, 1)}, 0) if is_open else ()
+    open_until = NOON + HOUR if is_open else None
+    changed = replace(one, content=content, openings=openings, open_until=open_until)
+    store.save(replace(cycle.state, ads={CAM: changed}))
     settings = parse({"catalogue": [{"type": "file", "path": "c.toml"}]}, folder=Path("/"), origin="test")
     assert facts.load_facts(store, settings, NOON).knowledge.dids_without_room == {CAM: without_room}
 
