@@ -59,30 +59,6 @@ class DryRun:
             for job in jobs
         ]
 
-    def transform(self, config: str, ad: str, folder: Path) -> str:
-        """Return *ad* after the job transform of *config*, a schedd's configuration; *folder* is scratch."""
-        (folder / "condor_config").write_text(f"LOG = /tmp\nSPOOL = /tmp\n{config}")
-        (folder / "ad").write_text(f"{ad.strip()}\n\n")
-        enter = ["sh", "-euc", 'mount --bind "$1" "$2/mnt"; shift; exec chroot "$@"', "sh", str(folder)]
-        tool = ["condor_transform_ads", "-jobtransforms", "DataLocality", "-long", "/mnt/ad"]
-        done = subprocess.run(
-            [
-                *debian.ENTER,
-                *enter,
-                str(self._tree),
-                "/usr/bin/env",
-                "CONDOR_CONFIG=/mnt/condor_config",
-                *tool,
-            ],
-            capture_output=True,
-            check=False,  # it ends with 1 whatever it did
-            text=True,
-            timeout=60,
-        )
-        if not done.stdout.strip():
-            raise Rejected(done.stderr[-500:])
-        return done.stdout
-
 
 def text_of(literal: str) -> str:
     """Return the string of *literal* in an old-syntax ad: only a quote has a backslash before it."""

@@ -5,7 +5,7 @@ noted down. It has those rules that concern a policy:
 
 - A reconfiguration calls match_expr and match() once with dummy values ("a", 1, True, 1.0). Any exception,
   or an attribute of another type than string, int, bool or real, rejects it.
-- Each cycle is a new process, which loads the policy again from its file.
+- Each cycle loads the policy again from its file, because it is a new process.
 - Jobs of one schedd are grouped by the values of their match attributes: one call for a group and an
   entry. A value that cannot be hashed (a list) ends the cycle of the frontend's group.
 - match_expr is evaluated with ``job``, ``glidein`` and ``attr_dict``. The policy is called only when it
@@ -19,12 +19,9 @@ noted down. It has those rules that concern a policy:
 The job query is a ClassAd constraint: the schedd evaluates it, in this module ``select_jobs``.
 """
 
-import json
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -220,29 +217,6 @@ def _is_open(value: object) -> bool:
     return not isinstance(value, str | int | float | bool | list)
 
 
-def cycle(
-    group: Group, jobs: Mapping[str, Sequence[Ad]], entries: Mapping[str, Ad], **variables: str
-) -> dict[str, int]:
-    """Count the jobs that match each entry, in a process of its own with these environment *variables*.
-
-    Raises:
-        RuntimeError: the process failed, for example by a value that cannot be hashed.
-    """
-    question = json.dumps({"group": asdict(group), "jobs": jobs, "entries": entries})
-    done = subprocess.run(
-        [sys.executable, "-P", __file__],
-        input=question,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    counts: dict[str, int] = json.loads(done.stdout)
-    return counts
-
-
 def count_matches(
     group: Group, policy: ModuleType | None, jobs: Mapping[str, Sequence[Ad]], entries: Mapping[str, Ad]
 ) -> dict[str, int]:
@@ -279,14 +253,3 @@ def _matches(match_expr: Any, policy: ModuleType | None, job: Ad, glidein: Ad) -
         return bool(matches == True)  # noqa: E712 - that is its rule
     except Exception:  # noqa: BLE001 - that is its rule
         return False
-
-
-def main() -> None:
-    """Run one cycle of one group: a question on standard input, the counts on standard output."""
-    question = json.load(sys.stdin)
-    group = Group(**question["group"])
-    json.dump(count_matches(group, load_policy(group), question["jobs"], question["entries"]), sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

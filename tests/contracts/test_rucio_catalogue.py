@@ -49,35 +49,17 @@ class TestOnlyRucio(RucioTests):
         self.server.do("transferred", **where)
         assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_a_dataset_that_leaves_has_no_replica(self):
-        did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
-        assert {site for site, *_ in self.read_states_of(did)} == {CAM, RAL}
-        self.server.do("remove", did=did, rse="CAM-DISK")
-        assert self.read_states_of(did) == {(RAL, COMPLETE, 1.0)}
-
     def test_a_dataset_is_complete_by_its_cheap_rows_before_a_count(self):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-DISK"}
         self.server.seed(("place", where), ("replicate", where))  # and no abacus: the cheap row says 0 of 0
         assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_bad_files_are_noticed_although_rucio_does_not_recount(self):
-        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
-        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
-        self.server.seed(("go_bad", {"did": did, "rse": "CAM-DISK", "files": 1}))
-        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.75)}
-
     def test_a_rule_that_places_single_files_moves_too(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-DISK", grouping="NONE")
         self.server.do("transferred", did=did, rse="CAM-DISK", files=1)
         assert self.read_states_of(did) == {(CAM, INCOMING, 0.25)}
-
-    def test_an_empty_dataset_is_nowhere_even_where_a_rule_wants_it(self):
-        did = Did(f"{self.scope}:empty")
-        self.server.do("add_dataset", did=did, files=0)
-        self.server.do("replicate", did=did, rse="CAM-DISK")
-        assert self.read_states_of(did) == set()
 
     def test_a_storage_element_without_a_site_is_reported_as_unmapped(self):
         did = self.dataset("L1")

@@ -106,18 +106,12 @@ class StagedInstallation(Installation):
         with Store.open_to_read(self.home / "state") as store:
             return store.load_report("staging", StagingOverview)
 
-    def reasons_of(self, did: str) -> list[str]:
-        """Return why nothing is requested for jobs with *did*, by the last step."""
-        view = self.overview()
-        return [one.reason for one in view.not_asked if did in one.dids] if view else []
-
-    def set_mode(self, mode: str) -> None:
+    def let_request(self) -> None:
         """Change the mode in the configuration and let the daemon reload it, as the docs say."""
         text = self.config.read_text("utf-8")
-        old = 'mode = "request"' if mode == "propose" else 'mode = "propose"'
-        self.config.write_text(text.replace(old, f'mode = "{mode}"'), "utf-8")
+        self.config.write_text(text.replace('mode = "propose"', 'mode = "request"'), "utf-8")
         self.reload()
-        wait_for(lambda: (view := self.overview()) and view.mode == mode, f"the mode {mode}")
+        wait_for(lambda: (view := self.overview()) and view.mode == "request", "the mode request")
 
     def type(self, text: str, environment: Mapping[str, str]) -> str:
         """Type *text* of a page into a shell; return what it printed."""
@@ -152,7 +146,7 @@ def proposing(htcondor_release, rucio_server) -> Iterator[StagedInstallation]:
 def installed(proposing) -> Iterator[StagedInstallation]:
     """The installation in the mode request, with an empty queue."""
     if 'mode = "request"' not in proposing.config.read_text("utf-8"):
-        proposing.set_mode("request")
+        proposing.let_request()
     yield proposing
     proposing.pool.empty_queue()
 
@@ -174,7 +168,7 @@ def test_propose_sends_nothing_and_a_reload_to_request_brings_the_data_to_the_jo
     assert proposing.rules_on(did) == []
     assert proposing.pool.job(job, "JobStatus") == {"JobStatus": 1}
 
-    proposing.set_mode("request")
+    proposing.let_request()
     site = proposing.convey(did)
     assert proposing.pool.ran_at(job) == [site]
     assert [(rule["rse"], rule["state"]) for rule in proposing.rules_on(did)] == [(proposing.rse(site), "OK")]
@@ -190,13 +184,6 @@ def test_data_manager_gives_the_daemon_an_account_with_a_quota(proposing):
     assert re.search(rf"{proposing.rse('UK')}.*5\.000 TB", printed), printed
     made = proposing.home / "rucio-password"
     assert (len(made.read_text()), made.stat().st_mode & 0o777) == (33, 0o600)
-
-
-def test_two_datasets_of_one_job_come_to_one_site(installed):
-    dids = [installed.add("left"), installed.add("right")]
-    job = installed.submit(dids, mode="wait")
-    sites = {installed.convey(did) for did in dids}
-    assert installed.pool.ran_at(job) == sorted(sites)
 
 
 def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(installed):
@@ -232,33 +219,3 @@ def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(
     installed.run_clean_up(pinned, "UK", days=2)
     assert installed.rules_on(pinned) == []
     assert installed.files_at(pinned, "UK") == 0
-
-
-def test_jobs_of_two_users_on_one_dataset_have_one_rule(installed):
-    did = installed.add("shared")
-    jobs = [installed.submit([did], mode="wait", count=15, user=user) for user in ("alice", "bob")]
-    site = installed.convey(did)
-    for job in jobs:
-        assert set(installed.pool.ran_at(job, jobs=15)) == {site}
-    assert len(installed.ours(did)) == 1
-
-
-def test_data_on_tape_is_recalled_at_the_site_of_the_tape(installed):
-    did = f"{installed.scope}:recalled"
-    installed.catalogue.put(did, {"NL": "nearline"})
-    installed.server.seed(("close", {"did": did}), ("abacus", {}))
-    job = installed.submit([did], mode="wait")
-    assert installed.convey(did) == "NL"
-    assert installed.pool.ran_at(job) == ["NL"]
-
-
-def test_the_rule_of_another_account_is_joined(installed):
-    did = installed.add("joined")
-    theirs = {"did": did, "rse": installed.rse("AU"), "account": installed.other}
-    installed.server.seed(("replicate", theirs), ("abacus", {}))
-    job = installed.submit([did], mode="wait")
-    wait_for(lambda: installed.reasons_of(did), "a reason")
-    assert installed.ours(did) == []
-    assert installed.convey(did) == "AU"
-    assert installed.pool.ran_at(job) == ["AU"]
-    assert installed.ours(did) == []

@@ -94,19 +94,6 @@ def test_prepared_jobs_run_anywhere_without_the_transform_and_with_rank_only(loc
         located.pool.ran_at(located.submit(LISTED, *prepared('+DataLocality = "require"')))
 
 
-def test_times_that_the_user_sets_are_kept(located):
-    cluster = located.submit('{"ska:a"}', HELD, "+DataLocalityMaxAge = 900", "+DataLocalityMaxWait = 50")
-    ad = located.ad(cluster)
-    assert (ad["DataLocalityMaxAge"], ad["DataLocalityMaxWait"]) == (900, 50)
-    assert ad["QDate"] + 50 <= ad["DataLocalityAnyAfter"] <= time.time() + 50 + 5
-
-
-def test_frontends_of_glideinwms_get_the_datasets_as_one_text(located):
-    with configured(located, Settings(jobs={"glideinwms": True})):
-        assert located.ad(located.submit('{"ska:b", "ska:a"}', HELD))["RequiredDatasetsCSV"] == "ska:b,ska:a"
-        assert located.ad(located.submit('{"ska:b"}', HELD))["RequiredDatasetsCSV"] == "ska:b"
-
-
 def test_jobs_without_datasets_and_of_other_universes_stay_unchanged(located):
     ad = located.ad(located.submit(None, HELD))
     assert not [name for name in ad if "DataLocality" in name or "RequiredDatasets" in name]
@@ -243,11 +230,6 @@ def test_a_job_that_runs_on_the_access_point_is_taken_with_a_warning(located, un
     assert "no effect" not in done.stdout + done.stderr
 
 
-def test_schedd_without_an_active_transform_rejects_jobs_with_datasets(located):
-    with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \n"}):
-        assert "did not transform this job" in located.refusal('{"ska:a"}')
-
-
 def test_transformed_attributes_can_be_edited_by_release_alone(located):
     cluster = located.submit('{"ska:a"}', HELD)
     job = f"{cluster}.0"
@@ -329,25 +311,6 @@ def test_waiting_jobs_submitted_together_share_an_autocluster(located):
 # --- where jobs then run
 
 
-def test_a_name_in_another_letter_case_than_the_sites_matches_nothing(located):
-    located.holds(UK={"Lofar:L1_SB001": "AVAILABLE", "ska:Test1": "AVAILABLE", "ska:test2": "AVAILABLE"})
-    strict = '+DataLocality = "require"'
-    wrong = [
-        located.submit(f'{{"{name}"}}', strict)
-        for name in ("lofar:l1_sb001", "LOFAR:L1_SB001", "ska:test1", "ska:Test2")
-    ]
-    right = [located.submit(datasets, strict) for datasets in ('{"Lofar:L1_SB001"}', '{"ska:Test1"}')]
-    assert [located.pool.ran_at(cluster) for cluster in right] == [["UK"], ["UK"]]
-
-    def rejected() -> dict[int, int]:
-        assert not any(located.pool.done(cluster) for cluster in wrong), "a wrong spelling matched"
-        jobs = located.pool.jobs("LastRejMatchTime isnt undefined", "ClusterId", "JobStatus")
-        found = {job["ClusterId"]: job["JobStatus"] for job in jobs}
-        return found if found.keys() >= set(wrong) else {}
-
-    assert located.pool.wait(rejected, "the negotiator to reject them") == dict.fromkeys(wrong, 1)
-
-
 def test_required_datasets_do_not_match_facts_that_are_too_old(located):
     located.holds(age=30000, UK={A: "AVAILABLE"})
     old = located.submit('{"ska:a"}', '+DataLocality = "require"')
@@ -397,23 +360,6 @@ def test_rank_of_jobs_counts_where_the_negotiator_has_no_term(located):
         assert located.pool.ran_at(located.submit('{"ska:a"}', *free)) == ["AU"]
 
 
-def test_burst_runs_beside_its_data_with_a_depth_first_negotiator(located):
-    with configured(located, more={"negotiator": "NEGOTIATOR_DEPTH_FIRST = true\n"}):
-        located.holds(UK={A: "AVAILABLE"})
-        cluster = located.submit(
-            '{"ska:a"}',
-            '+DataLocality = "wait"',
-            "+DataLocalityMaxWait = 0",
-            HELD,
-            queue="queue 6",
-            run="/bin/sleep 4",
-        )
-        deadline = located.ad(cluster)["DataLocalityAnyAfter"]
-        located.pool.wait(lambda: time.time() > deadline, "the jobs to have settled")
-        located.pool.run("condor_release", str(cluster))
-        assert located.pool.ran_at(cluster, 6) == ["UK"] * 6
-
-
 # --- who starts pilots
 
 
@@ -454,9 +400,3 @@ def test_rank_only_changes_no_requirements(located):
         located.holds(UK={A: "AVAILABLE"})
         assert located.pool.ran_at(located.submit('{"ska:a"}')) == ["UK"]
         assert located.pool.ran_at(located.submit('{"ska:b"}')) == ["NL"]
-
-
-def test_rank_only_warns_where_enforcement_would_reject(located):
-    with configured(located, rank_only=True):
-        done = located.pool.run("condor_submit", "-", user="alice", input=description("{}", HELD))
-        assert "must be a list of strings" in done.stdout + done.stderr

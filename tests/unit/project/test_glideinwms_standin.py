@@ -11,14 +11,13 @@ from hydrator.domain.ads.expressions import HERE
 from hydrator.submit.pool_config import START_CLAUSE
 from testbed.glideinwms_standin import (
     Group,
-    cycle,
+    count_matches,
     groups_of,
+    load_policy,
     parse_frontend,
     reconfigure,
     select_jobs,
 )
-
-pytestmark = pytest.mark.outside
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "glideinwms"
 GROUPS = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)
@@ -27,7 +26,7 @@ LOCAL, OVERFLOW = GROUPS["locality_local"], GROUPS["locality_overflow"]
 CAMBRIDGE = "SKA UK (Cambridge)"
 AZUR = "Observatoire de la Côte d'Azur"
 ENTRIES = {
-    "cam": {"GLIDEIN_ResourceName": CAMBRIDGE, "GLIDEIN_Site": "UKI"},
+    "cam": {"GLIDEIN_ResourceName": CAMBRIDGE, "GLIDEIN_Site": "NL"},
     "azur": {"GLIDEIN_Site": AZUR},
     "nl": {"GLIDEIN_CMSSite": "NL", "GLIDEIN_Site": "other"},
     "nobody knows it": {"GLIDEIN_Site": "MOON"},
@@ -42,8 +41,9 @@ DATASETS = {
 
 
 @pytest.fixture
-def file(tmp_path) -> Path:
+def file(tmp_path, monkeypatch) -> Path:
     path = tmp_path / "sites_by_dataset.json"
+    monkeypatch.setenv("HYDRATOR_SITES_BY_DATASET", str(path))
     write(path)
     return path
 
@@ -61,11 +61,14 @@ def write(path: Path, *, age: int = 0, **changes) -> None:
     path.write_text(json.dumps({**document, **changes}))
 
 
-def counted(path: Path, *wanted: str | None, group: Group = LOCAL) -> set[str]:
-    """Return the entries that get a pilot for jobs with these lists of datasets."""
-    jobs = [{"RequiredDatasetsCSV": csv} if csv is not None else {} for csv in wanted]
-    counts = cycle(group, {"ap1": jobs}, ENTRIES, HYDRATOR_SITES_BY_DATASET=str(path))
-    assert set(counts.values()) <= {0, len(jobs)}
+def cycle(jobs: dict[str, list[dict]], group: Group = LOCAL) -> dict[str, int]:
+    """Return the matches of *jobs* by entry, in one cycle of a frontend."""
+    return count_matches(group, load_policy(group), jobs, ENTRIES)
+
+
+def counted(wanted: str | None) -> set[str]:
+    """Return the entries that get a pilot for a job with this list of datasets."""
+    counts = cycle({"ap1": [{} if wanted is None else {"RequiredDatasetsCSV": wanted}]})
     return {entry for entry, count in counts.items() if count}
 
 
@@ -81,17 +84,17 @@ def counted(path: Path, *wanted: str | None, group: Group = LOCAL) -> set[str]:
     ],
 )
 def test_pilots_are_requested_where_all_datasets_of_a_job_are_and_nowhere_else(file, wanted, entries):
-    assert counted(file, wanted) == entries
+    assert counted(wanted) == entries
 
 
 @pytest.mark.parametrize("wanted", [None, ""])
 def test_a_job_that_names_no_datasets_matches_every_entry(file, wanted):
-    assert counted(file, wanted) == set(ENTRIES)
+    assert counted(wanted) == set(ENTRIES)
 
 
 def test_every_job_of_a_kind_counts(file):
     jobs = [{"RequiredDatasetsCSV": "lofar:L3", "ProcId": number} for number in range(7)]
-    counts = cycle(LOCAL, {"ap1": jobs, "ap2": jobs[:2]}, ENTRIES, HYDRATOR_SITES_BY_DATASET=str(file))
+    counts = cycle({"ap1": jobs, "ap2": jobs[:2]})
     assert counts == dict.fromkeys(ENTRIES, 0) | {"cam": 9}
 
 
@@ -122,19 +125,16 @@ def test_every_job_of_a_kind_counts(file):
 )
 def test_unusable_sites_file_leaves_the_pilots_unchanged(file, spoil):
     spoil(file)
-    assert counted(file, "lofar:L1") == set(ENTRIES)
+    assert counted("lofar:L1") == set(ENTRIES)
 
 
 def test_each_frontend_cycle_reads_the_sites_file_again(file):
-    assert counted(file, "lofar:L3") == {"cam"}
+    assert counted("lofar:L3") == {"cam"}
     write(file, datasets={"lofar:L3": ["NL"]})
-    assert counted(file, "lofar:L3") == {"nl"}
+    assert counted("lofar:L3") == {"nl"}
 
 
-def test_sites_file_is_read_and_its_problem_logged_once_a_process(file, monkeypatch, caplog):
-    from testbed.glideinwms_standin import count_matches, load_policy
-
-    monkeypatch.setenv("HYDRATOR_SITES_BY_DATASET", str(file))
+def test_sites_file_is_read_and_its_problem_logged_once_a_process(file, caplog):
     file.unlink()
     policy = load_policy(LOCAL)
     jobs = {"ap1": [{"RequiredDatasetsCSV": f"lofar:L{number}"} for number in range(50)]}
@@ -147,8 +147,7 @@ def test_sites_file_is_read_and_its_problem_logged_once_a_process(file, monkeypa
 
 @pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("state", ["there", "missing"])
-def test_a_reconfiguration_with_its_dummy_values_goes_through(file, monkeypatch, group, state):
-    monkeypatch.setenv("HYDRATOR_SITES_BY_DATASET", str(file))
+def test_a_reconfiguration_with_its_dummy_values_goes_through(file, group, state):
     if state == "missing":
         file.unlink()
     reconfigure(group)
@@ -192,9 +191,7 @@ def test_pilots_of_both_groups_start_only_jobs_with_data_at_their_site(group):
     assert group.start_expr == START_CLAUSE
 
 
-def test_the_policy_looks_for_a_site_as_the_hook_does(monkeypatch):
-    from testbed.glideinwms_standin import load_policy
-
+def test_the_policy_looks_for_a_site_as_the_hook_does():
     policy = load_policy(LOCAL)
     assert (*startd_cron.SITE_KEYS, "EntryName") == policy.SITE_KEYS
 

@@ -361,6 +361,7 @@ def test_options_at_their_bounds_are_taken():
     }
     ad = made(**bounds)
     assert SCHEDD.refused_by(ad) is None
+    assert {name: str(ad[name]) for name in bounds} == bounds
     assert ad["DataLocalityAnyAfter"] <= time.time(), "the wait of 0 s is over"
 
 
