@@ -27,7 +27,7 @@ Site = NewType("Site", str)
 """A site as its slots advertise it, for example in ``GLIDEIN_Site``."""
 
 MAX_DID_CHARS = 500
-_CHARACTERS = re.compile(r"[A-Za-z0-9._:/@=+~-]+\Z")
+_OTHER_CHARACTER = re.compile(r"[^A-Za-z0-9._:/@=+~-]")
 
 
 def parse_did(text: str, default_scope: str | None = None) -> Did:
@@ -43,8 +43,8 @@ def parse_did(text: str, default_scope: str | None = None) -> Did:
     if len(text) > MAX_DID_CHARS:
         raise BadDid(text, f"it has {len(text)} characters, {MAX_DID_CHARS} are allowed")
     did = f"{default_scope}:{text}" if ":" not in text and default_scope else text
-    if not _CHARACTERS.match(did):
-        raise BadDid(text, "use letters, digits and . _ : / @ = + ~ - only")
+    if other := _OTHER_CHARACTER.search(did):
+        raise BadDid(text, f"use letters, digits and . _ : / @ = + ~ - only, not {other[0]!r}")
     scope, colon, name = did.partition(":")
     if not colon:
         raise BadDid(text, "it has no scope (write scope:name, or set default_scope)")

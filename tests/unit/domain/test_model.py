@@ -36,7 +36,8 @@ def test_name_without_scope_gets_the_default_scope():
         (":L1", "empty"),
         ("lofar:", "empty"),
         (":", "empty"),
-        ("", "characters|letters"),
+        ("", "no scope"),
+        ("cms:/A/B/RAW#12ac-3", "not '#'"),  # S9 of cases/submit.md
         ("lofar:L 1", "letters"),
         ("lofar:L1\n", "letters"),
         ("lofar:L1\0", "letters"),
