@@ -21,7 +21,7 @@ EVERYTHING = Settings(
     daemon={"default_scope": "s"}, jobs={"glideinwms": True}, publish={"never": ("embargo:*",)}
 )
 TEXTS = (schedd_config(Settings()), schedd_config(EVERYTHING, job_rank=True))
-MADE = ("DataLocalityRank", "DataLocalityLane", "DataLocalityAnyAfter", "DataLocalityWarned")
+MADE = ("DataLocalityRank", "DataLocalityLane", "DataLocalityAnyAfter", "GPUPreference", "RequireGPUs")
 JOBS = (
     *({"RequiredDatasets": each} for each in itertools.chain(*LISTS.values())),
     *({"RequiredDatasets": each} for each in (BOTH, LISTED, '"x:a, x:b"', 'split("x:a x:b")', "undefined")),

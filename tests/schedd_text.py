@@ -46,9 +46,13 @@ class ScheddText:
             text = longer
         return text
 
-    def transformed(self, attributes: Mapping[str, str]) -> ClassAd:
-        """Return the job with *attributes* after the transform."""
-        ad, macros, branches = job_ad(attributes), {}, []
+    def transformed(self, attributes: Mapping[str, str], cluster: Mapping[str, str] | None = None) -> ClassAd:
+        """Return the job with *attributes* after the transform.
+
+        What the transform deletes of it is undefined if the ad of its *cluster* has the attribute too.
+        """
+        cluster = cluster or {}
+        ad, macros, branches = job_ad({**cluster, **attributes}), {}, []
         for line in self.transform.splitlines():
             word, _, rest = line.strip().partition(" ")
             if word in {"", "#"} or word.startswith("#"):
@@ -62,9 +66,9 @@ class ScheddText:
                 is_open = branches[:-1] == ["taken"] * len(branches[:-1])
                 self._branch(branches, word, self.expand(rest, macros) if is_open else "")
             elif all(branch == "taken" for branch in branches):
-                if word == "REQUIREMENTS" and ExprTree(self.expand(rest, {})).eval(ad, ad) is not True:
-                    return ad
                 self._run(ad, macros, word, rest)
+                if word == "DELETE" and rest in cluster:
+                    ad[rest] = ExprTree("undefined")
         return ad
 
     @staticmethod
@@ -79,7 +83,7 @@ class ScheddText:
 
     def _run(self, ad: ClassAd, macros: dict[str, str], word: str, rest: str) -> None:
         name, _, text = rest.partition(" ")
-        tree = ExprTree(self.expand(text.strip(), macros)) if text and word != "REQUIREMENTS" else None
+        tree = ExprTree(self.expand(text.strip(), macros)) if text else None
         if word == "EVALMACRO":
             value = tree.eval(ad, ad)
             macros[name] = str(value).lower() if isinstance(value, bool) else str(value)

@@ -77,7 +77,7 @@ class Schedd:
 
     def _take(self, mark: str) -> int | None:
         """Find the job with *mark* in the queue; return its cluster id."""
-        constraint = f"{SUBMISSION_ATTRIBUTE} =?= {classad_string(mark)} && JobStatus != {REMOVED}"
+        constraint = f"{_has(SUBMISSION_ATTRIBUTE, mark)} && JobStatus != {REMOVED}"
         ads = self._call(lambda schedd: schedd.query(constraint, ["ClusterId"]))
         self.doubtful[mark] = min((int(ad["ClusterId"]) for ad in ads), default=None)
         return self.doubtful[mark]
@@ -90,7 +90,7 @@ class Schedd:
         Raises:
             ScheddUnreachable: the schedd did not answer.
         """
-        constraint = f"{WORKFLOW_ATTRIBUTE} =?= {classad_string(workflow_id)}"
+        constraint = _has(WORKFLOW_ATTRIBUTE, workflow_id)
         ads = self._call(lambda schedd: schedd.query(constraint, list(PROJECTION)))
         jobs = {int(ad["ClusterId"]): _plain_values(ad) for ad in ads}
         marks = {cluster: str(ad.get(SUBMISSION_ATTRIBUTE)) for cluster, ad in jobs.items()}
@@ -125,8 +125,7 @@ class Schedd:
         Raises:
             ScheddUnreachable: the schedd did not answer.
         """
-        workflow = f"{WORKFLOW_ATTRIBUTE} =?= {classad_string(workflow_id)}"
-        constraint = f"{workflow} && {SEEN_ATTRIBUTE} =!= true"
+        constraint = f'{_has(WORKFLOW_ATTRIBUTE, workflow_id)} && unparse({SEEN_ATTRIBUTE}) != "true"'
         self._call(lambda schedd: schedd.act(htcondor2.JobAction.Remove, constraint, reason))
 
     def mark_seen(self, cluster: int) -> None:
@@ -186,6 +185,15 @@ def _reload_config_without_our_attributes() -> None:
         htcondor2.reload_config()
     finally:
         os.environ.update(originals)
+
+
+def _has(attribute: str, text: str) -> str:
+    """Return the constraint that *attribute* of a job is *text*.
+
+    Other users can write the attribute too, and a schedd before 25.13.2 evaluates ``+X = false ? {} : X``
+    without end.
+    """
+    return f"unparse({attribute}) == {classad_string(classad_string(text))}"
 
 
 def _cluster_constraint(clusters: Iterable[int]) -> str:

@@ -84,7 +84,9 @@ class SubmitSettings(Section):
     gpu_cpus: int = Field(4, ge=1, le=4096, description="cores that a job on a GPU slot requests")
     gpu_memory_gb: float = Field(16, gt=0, le=65_536, description="memory that a job on a GPU slot requests")
     require_gpus: str | None = Field(
-        None, description="requirements on the GPU, as for require_gpus in a submit file"
+        None,
+        description="requirements on the GPU, as for require_gpus in a submit file; with another property"
+        " than Capability, DeviceName or GlobalMemoryMb the negotiator does not prefer such a GPU",
     )
     gpu_steps: list[str] = Field(
         default=["*image*"],

@@ -3,8 +3,9 @@
 
 The schedd's text is one job transform and the submit requirements. Rules of the text (tests/unit/submit):
 
-- Nothing evaluates an attribute of a user before ``unparse`` of it matched a plain pattern: the transform
-  engine of HTCondor 23.9 evaluates ``+RequiredDatasets = false ? {} : RequiredDatasets`` without end.
+- Nothing evaluates an attribute of a user before ``unparse`` of it matched a plain pattern: the engine of
+  HTCondor 23.9 evaluates ``+RequiredDatasets = false ? {} : RequiredDatasets`` without end. So a job keeps no
+  text that the negotiator or a slot would evaluate for us, unless a transform or `hydrator submit` wrote it.
 - No text of a user becomes part of an expression, but Requirements and Rank, which are expressions, and names
   of datasets, when they are known to be letters, digits and ``._:/@=+~-``.
 - No pattern is recursive, and none backtracks: their repeats are possessive.
@@ -33,8 +34,6 @@ TRANSFORM_NAME: Final = "DataLocality"
 START_CLAUSE: Final = "(TARGET.DataLocalityHere =!= false)"
 REFUSED: Final = "DataLocalityRefused"
 """The attribute in which the transform gives a submit requirement the reason why a job is refused."""
-WARNED: Final = "DataLocalityWarned"
-"""The attribute with which the transform makes a submit requirement warn."""
 HOLD_SUBCODE: Final = 1763
 """HoldReasonSubCode of late-materialized jobs with a malformed RequiredDatasets or DataLocality attribute."""
 IMMUTABLE_ATTRIBUTES: Final = (
@@ -82,7 +81,12 @@ DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets
 DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
 DATALOCALITY_TIMES = strcat(unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
 DATALOCALITY_VALUES = (regexp("^(?:undefined|\"(?:auto|require|wait)\")?+$", unparse(DataLocality), "i") && regexp($(DATALOCALITY_SECONDS), $(DATALOCALITY_TIMES)))
-<joined># Why a job is refused: the sentence for its user.
+<joined># What may stay for the negotiator and slots, which evaluate it: a preference of GPUs by their number, or by properties in
+# which nothing names the job; and of a job that a transform has changed, its key, lane, times, rank and clause.
+DATALOCALITY_GPU = "^(?:;|(?![^;]*+;.*GPU)(?:[^\\w\"']|[0-9][0-9.E+]*+|\"[^\"\\\\]*+\"|(?:TARGET[.]\\w++|MY[.]RequireGPUs|countMatches|regexp|is|true|Capability|DeviceName|GlobalMemoryMb)\\b)++$)"
+DATALOCALITY_MADE = "^(?:\"[^\"\\\\]*+\"|[0-9]++|undefined)*+;(?:[^A-Za-z0-9_\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|time|true|is|undefined)\\b)*+$"
+DATALOCALITY_OWN = strcat(unparse(DataLocalityKey), unparse(DataLocalityLane), unparse(DataLocalityAnyAfter), unparse(DataLocalityMaxAge),";",unparse(DataLocalityRank),";",unparse(DataLocalityHere))
+# Why a job is refused: the sentence for its user.
 DATALOCALITY_WRONG = strcat(regexps("^[A-Za-z0-9._:/@=+~,-]*+(.)", $(DATALOCALITY_JOINED), "with \\1: "), substr($(DATALOCALITY_JOINED), 0, 200))
 DATALOCALITY_ALONE = "the job has an option of data locality, such as DataLocality, but not RequiredDatasets: is this name spelled right, with a + before it?"
 DATALOCALITY_UNIVERSE = "RequiredDatasets: jobs of the java, parallel and vm universes are not sent to their data; use vanilla, or leave it out"
@@ -104,17 +108,23 @@ _TRANSFORM = rf"""
 # --- the transform
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
-   # Jobs that no other schedd has transformed. An ad with JobFactoryId is the factory of a late-materialized cluster, not a
-   # job: its jobs come here one by one.
-   REQUIREMENTS unparse(JobFactoryId) == "" && unparse(DataLocalityTransformed) != "true"
+   # The negotiator evaluates GPUPreference of every job: only a plain one stays.
+   EVALMACRO dl_gpu ! regexp($(DATALOCALITY_GPU), strcat(unparse(GPUPreference), ";", unparse(RequireGPUs)))
+   if $(dl_gpu)
+      DELETE GPUPreference
+   endif
+   # All that follows: for jobs that no schedd has transformed yet. An ad with JobFactoryId is the factory of a
+   # late-materialized cluster, not a job: its jobs come here one by one.
+   EVALMACRO dl_new unparse(JobFactoryId) == "" && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
+   if $(dl_new)
    # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate these three: no user makes them.
    DELETE DataLocalityRank
    DELETE DataLocalityHere
    DELETE DataLocalityAnyAfter
 <own_csv>   EVALMACRO dl_good unparse(JobUniverse) == "5" && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ","))
    EVALMACRO dl_free $(DATALOCALITY_NONE) && (unparse(JobUniverse) != "5" || regexp("^(?:,?+(?:undefined)?+){{4}}$", strcat(unparse(DataLocality), ",", $(DATALOCALITY_TIMES))))
-   EVALMACRO dl_apart ! regexp("^(?:5|10|11|13)$", unparse(JobUniverse))
-   EVALMACRO dl_late unparse(JobMaterializeDigestFile) != ""
+   EVALMACRO dl_wrong regexp("^(?:5|10|11|13)$", unparse(JobUniverse))
+   EVALMACRO dl_late $(dl_wrong) && unparse(JobMaterializeDigestFile) != ""
    if $(dl_good)
       # 2. The names, which are plain letters now, and the list: as it is, or of a string, or of names with commas.
       EVALMACRO dl_names $(DATALOCALITY_JOINED)
@@ -126,9 +136,8 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
       # with @ before capitals, @ and ~, because ClassAd names ignore letter case; else a name for this cluster's list. The
       # daemon compares keys with lists, and answers for no key that stands for two lists.
       EVALMACRO dl_hash unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
-      EVALMACRO dl_short size("$(dl_names)") <= {NAMES_CHARS}
 <private>      EVALMACRO dl_cluster toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", regexps("^\"([^#]++)#.*", unparse(GlobalJobId), "\\1")))
-      EVALSET DataLocalityKey $(dl_hash) ? DataLocalityKey : $(dl_short) ? regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg") : "$(dl_cluster)"
+      EVALSET DataLocalityKey $(dl_hash) ? DataLocalityKey : <open>size("$(dl_names)") <= {NAMES_CHARS} ? regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg") : "$(dl_cluster)"
       DELETE DataLocalityKeyFor
       # 4. The daemon lets the jobs of a large set read in parts: lane 0 has half of them, 1 a quarter, and so on up to 10. The
       # lane is the number of trailing zeros of ClusterId + ProcId + 1: powers of 2 differ modulo 13.
@@ -142,19 +151,17 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
 <csv><place><rank>      SET DataLocalityTransformed true
    elif $(dl_free)
       DELETE RequiredDatasets
-   elif $(dl_apart)
-      EVALSET {WARNED} regexp("^(?:7|12)$", unparse(JobUniverse)) && ! regexp("dagman", unparse(Cmd))
-<late>   else
+<late>   elif $(dl_wrong)
       EVALSET {REFUSED} $(DATALOCALITY_WHY)
+   endif
    endif
 @end
 """
 
 _PRIVATE = """\
       # names that the daemon must not publish are no part of a key
-      EVALMACRO dl_open regexp({pattern}, "$(dl_names)") == false
-      EVALMACRO dl_hash $(dl_hash) && $(dl_open)
-      EVALMACRO dl_short $(dl_short) && $(dl_open)
+      EVALMACRO dl_private regexp({pattern}, "$(dl_names)")
+      EVALMACRO dl_hash $(dl_hash) && ! $(dl_private)
 """
 _CSV = """\
       SET RequiredDatasetsCSV "$(dl_names)"
@@ -164,19 +171,15 @@ _PLACE = f"""\
       # auto: where the slot allows it; at slots whose daemon does not pace it, after the wait. The end of a wait is rounded up to a step,
       # such as 5 min for an hour: a time of its own in each job would make an autocluster of each.
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
-      EVALMACRO dl_require DataLocality == "require"
-      EVALMACRO dl_wait DataLocality == "wait"
-      EVALMACRO dl_for DataLocalityMaxWait ?: ($(dl_wait) ? <wait> : <auto_wait>)
+      EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : <auto_wait>)
       EVALMACRO dl_step $(dl_for) < 2 ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
-      if $(dl_require)
-         SET DataLocalityHere {HERE["require"]}
-      else
+      EVALMACRO dl_ends DataLocality != "require"
+      if $(dl_ends)
          EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
-         SET DataLocalityHere {HERE["auto"]}
       endif
-      if $(dl_wait)
-         SET DataLocalityHere {HERE["wait"]}
-      endif
+      EVALMACRO dl_here $(dl_ends) ? "{HERE["auto"]}" : "{HERE["require"]}"
+      EVALMACRO dl_here DataLocality == "wait" ? "{HERE["wait"]}" : "$(dl_here)"
+      SET DataLocalityHere $(dl_here)
       # condor_submit has put the clause into Requirements (unparse prints =!= as isnt), if it read this file; see below.
       EVALMACRO dl_unbound ! regexp("MY[.]DataLocalityHere isnt false", unparse(Requirements))
       if $(dl_unbound)
@@ -204,7 +207,7 @@ _CHECKS = rf"""
 SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) DataLocality DataLocalityLocal<enforced>
 SUBMIT_REQUIREMENT_DataLocality = evalInEachContext(! regexp("^\"(?:[^\"\\\\]|\\\\.)*+\"$", unparse({REFUSED})), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocality_REASON = {REFUSED}
-SUBMIT_REQUIREMENT_DataLocalityLocal = evalInEachContext(unparse({WARNED}) != "true", {{TARGET}})[0]
+SUBMIT_REQUIREMENT_DataLocalityLocal = evalInEachContext(! regexp("^(?:7|12)$", unparse(JobUniverse)) || $(DATALOCALITY_NONE) || regexp("dagman", unparse(Cmd)), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityLocal_REASON = "RequiredDatasets has no effect here: jobs of the local and scheduler universes run on the access point"
 SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING = true
 """
@@ -212,11 +215,9 @@ _CHECKS_WARN = """\
 SUBMIT_REQUIREMENT_DataLocality_IS_WARNING = true
 """
 _CHECKS_REFUSE = rf"""
-# A vanilla job with datasets was transformed: its key, lane, times, rank and clause are as a transform writes them.
-DATALOCALITY_MADE = "^(?:\"[^\"\\\\]*+\")?+[0-9]*+;(?:[^A-Za-z0-9_\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|time|true|is)\\b)*+$"
-DATALOCALITY_OWN = strcat(unparse(DataLocalityKey), unparse(DataLocalityLane), unparse(DataLocalityAnyAfter), unparse(DataLocalityMaxAge),";",unparse(DataLocalityRank),";",unparse(DataLocalityHere))
-DATALOCALITY_OTHER = unparse(JobFactoryId) != "" || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || unparse(RequiredDatasets) == ""
-SUBMIT_REQUIREMENT_DataLocalityTransform = evalInEachContext(unparse(DataLocalityTransformed) == "true" ? regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)) : $(DATALOCALITY_OTHER), {{TARGET}})[0]
+# A vanilla job with datasets was transformed. What a transform deletes of one row of a cluster is then undefined.
+DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || unparse(JobFactoryId) != "" || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
+SUBMIT_REQUIREMENT_DataLocalityTransform = evalInEachContext($(DATALOCALITY_DONE), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"
 """
 
@@ -281,6 +282,7 @@ def schedd_config(
     """
     never, scope = settings.publish.never, settings.daemon.default_scope
     parts = {
+        "open": "! $(dl_private) && " if never else "",
         "private": _PRIVATE.format(pattern=_names_pattern(never)) if never else "",
         "own_csv": "   DELETE RequiredDatasetsCSV\n" if settings.jobs.glideinwms else "",
         "csv": _CSV if settings.jobs.glideinwms else "",

@@ -14,6 +14,7 @@ from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import hash_key, key_attributes, names_key
 from hydrator.domain.ads.expressions import JOB_RANK, REQUIREMENT
 from hydrator.domain.model import Did
+from hydrator.submit.gpus import GpuChoice, SlotShare
 from hydrator.submit.pool_config import HOLD_SUBCODE, negotiator_config, schedd_config
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
@@ -99,9 +100,10 @@ def test_jobs_without_datasets_and_of_other_universes_stay_unchanged(located):
     assert not [name for name in ad if "DataLocality" in name or "RequiredDatasets" in name]
     for universe in ("scheduler", "local"):
         ad = located.ad(located.submit('{"ska:a"}', HELD, f"universe = {universe}"))
-        assert [name for name in ad if "DataLocality" in name] == ["DataLocalityWarned"]
+        assert not [name for name in ad if "DataLocality" in name]
 
 
+GPUS = GpuChoice(SlotShare(1, 1000), None, 'Capability > 7.5 && DeviceName == "A"').attributes
 CORPUS = (
     *(
         {"RequiredDatasets": value}
@@ -112,6 +114,13 @@ CORPUS = (
         for name in ("DataLocality", "DataLocalityKey")
     ),
     {"RequiredDatasets": "false ? {} : RequiredDatasets"},
+    {"RequiredDatasets": '{"x:a"}', **GPUS},
+    {"GPUPreference": "false ? {} : GPUPreference"},
+    {**GPUS, "RequireGPUs": "false ? {} : RequireGPUs"},
+    *(
+        {"RequiredDatasets": '{"x:a"}', "DataLocalityTransformed": "true", "DataLocalityRank": rank}
+        for rank in (JOB_RANK, "false ? {} : DataLocalityRank")
+    ),
     {"RequiredDatasets": "undefined"},
     {"RequiredDatasets": '{"x:a,x:b", "L1"}'},
     {"RequiredDatasets": '{"x:a#b"}', "JobMaterializeDigestFile": '"x"'},
@@ -198,26 +207,32 @@ def test_schedd_refuses_malformed_jobs_of_each_kind(located):
         (BOTH, ("+DataLocalityMaxAge = 0",), {}, "whole seconds"),
         (None, ('+DataLocality = "require"', '+RequiredDataset = {"ska:a"}'), {}, "spelled right"),
         ('{"ska:a"}', ("universe = java",), {}, "java, parallel and vm universes are not sent"),
-        ('{"ska:a"}', ("+DataLocalityTransformed = true", *ENDLESS), {}, "did not transform this job"),
     )
     for datasets, lines, queue, sentence in refusals:
         assert sentence in located.refusal(datasets, *lines, **queue), lines
 
 
-ENDLESS = tuple(
-    f"+DataLocality{name} = false ? {{}} : DataLocality{name}"
-    for name in ("Rank", "Here", "Lane", "AnyAfter", "Start", "Refused", "Warned")
+OWN = (
+    *(f"DataLocality{name}" for name in ("Rank", "Here", "Lane", "AnyAfter", "Start", "Refused")),
+    "GPUPreference",
 )
+ENDLESS = tuple(f"+{name} = false ? {{}} : {name}" for name in OWN)
 """Texts that the engine of 23.9 evaluates without end; a user may write them into any job."""
 
 
 @pytest.mark.older
+@pytest.mark.parametrize(
+    "transformed", ["true", "false ? {} : DataLocalityTransformed"], ids=["forged", "endless"]
+)
 @pytest.mark.parametrize("datasets", ['{"ska:a"}', None], ids=["with datasets", "without"])
-def test_attributes_that_refer_to_themselves_stop_no_daemon(located, datasets):
+@pytest.mark.parametrize("rank_only", [False, True], ids=["in force", "rank only"])
+def test_attributes_that_refer_to_themselves_stop_no_daemon(located, rank_only, datasets, transformed):
+    """Case S5, with a forged mark of a transform too."""
     located.holds(UK={A: "AVAILABLE"})
-    lines = (*ENDLESS, "+DataLocalityTransformed = false ? {} : DataLocalityTransformed")
-    located.pool.ran_at(located.submit(datasets, *lines, queue="queue 2"), 2)
-    located.pool.ran_at(located.submit(datasets, *lines, "max_materialize = 1", queue="queue 2"), 2)
+    lines = (*ENDLESS, f"+DataLocalityTransformed = {transformed}")
+    with configured(located, rank_only=rank_only):
+        located.pool.ran_at(located.submit(datasets, *lines, queue="queue 2"), 2)
+        located.pool.ran_at(located.submit(datasets, *lines, "max_materialize = 1", queue="queue 2"), 2)
 
 
 @pytest.mark.parametrize("universe", ["local", "scheduler"])

@@ -24,6 +24,7 @@ from .library import (
     expression_text,
     is_number,
     is_plain,
+    read_plain,
 )
 
 _TOKEN = re.compile(
@@ -440,13 +441,17 @@ class MatchCalls(Bindings):
         return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Count the jobs of *user* that transfer, or wait to transfer, *least_bytes* of input or more."""
+        """Count the jobs of *user* that transfer, or wait to transfer, *least_bytes* of input or more.
+
+        Users can write all three attributes: see SINGLE_JOBS.
+        """
         constraint = (
             f"User =?= {self.classad.quote(user)}"
-            " && (TransferringInput =?= true || TransferQueued =?= true)"
-            f" && (TransferInputSizeMB ?: 0) >= {least_bytes // 2**20}"
+            ' && (unparse(TransferringInput) == "true" || unparse(TransferQueued) == "true")'
         )
-        return len(self.schedd(schedd).query(constraint, ["ProcId"]))
+        ads = self.schedd(schedd).query(constraint, ["TransferInputSizeMB"])
+        sizes = (read_plain(ad, "TransferInputSizeMB") for ad in ads)
+        return sum((size if is_number(size) else 0) >= least_bytes // 2**20 for size in sizes)
 
     # the match
 

@@ -118,7 +118,7 @@ class LoadCalls(Bindings):
         names = [*SINGLE_ATTRIBUTES, *machine_attributes]
         ads = queue.query(SINGLE_JOBS, names, opts=options.IncludeClusterAd)
         clock_ahead = find_clock_error(
-            self._value(ads[0], "ServerTime") if ads else None, begun_at, time.time()
+            read_plain(ads[0], "ServerTime") if ads else None, begun_at, time.time()
         )
         jobs = [ad for ad in ads if "ProcId" in ad]
         running: dict[tuple[Any, ...], list[int]] = {}
@@ -166,7 +166,7 @@ class LoadCalls(Bindings):
             if self._names(ad):
                 user, is_held = self._user(ad), status == HELD
                 row = {"queued": datasets, "user": user, "job_count": 0, "example": "", "is_held": is_held}
-                row = needs.setdefault((key, user, self._value(ad, "AutoClusterId"), status), row)
+                row = needs.setdefault((key, user, read_plain(ad, "AutoClusterId"), status), row)
                 row["job_count"] += count
                 ids = filter(None, (row["example"], self._first_id(ad)))
                 row["example"] = min(ids, key=job_order, default="")
@@ -216,7 +216,7 @@ class LoadCalls(Bindings):
         return found[0] if found else ""
 
     def _user(self, ad: Any) -> str:
-        user = self._value(ad, "User")
+        user = read_plain(ad, "User")
         return user if isinstance(user, str) else ""
 
     def _count(self, rows: dict[tuple[Any, ...], int], ad: Any) -> None:
@@ -229,12 +229,12 @@ class LoadCalls(Bindings):
         ad: Any,
         machine_attributes: Sequence[str],
     ) -> None:
-        started_at = self._value(ad, "JobCurrentStartDate")
+        started_at = read_plain(ad, "JobCurrentStartDate")
         if not is_number(started_at):
             return
-        sites = (self._value(ad, name) for name in machine_attributes)
+        sites = (read_plain(ad, name) for name in machine_attributes)
         site = next((value for value in sites if isinstance(value, str) and value), None)
-        slot = _slot_of(self._value(ad, "RemoteHost"))
+        slot = _slot_of(read_plain(ad, "RemoteHost"))
         offer = read_plain(ad, contract.START_RECORD)
         offer = offer if isinstance(offer, str) and len(offer) <= MAX_OFFER_LENGTH else None
         group = read_key(ad), self._user(ad), self._run(ad), offer, site, None if site else slot
@@ -257,7 +257,7 @@ class LoadCalls(Bindings):
         """
         counts: Counter[str] = Counter()
         rows: list[Ad] = []
-        starts = [(self._value(ad, "JobCurrentStartDate"), ad) for ad in jobs]
+        starts = [(read_plain(ad, "JobCurrentStartDate"), ad) for ad in jobs]
         for _, ad in sorted(starts, key=lambda pair: -pair[0] if is_number(pair[0]) else 0):
             if MISSES_ATTRIBUTE in ad or READS_ATTRIBUTE in ad:
                 counts[user := self._user(ad)] += 1
@@ -295,12 +295,6 @@ class LoadCalls(Bindings):
             return names
         text = expression_text(ad, "RequiredDatasets")
         return () if text.lower() == "undefined" else (f"RequiredDatasets = {text}",)
-
-    @staticmethod
-    def _value(ad: Any, name: str) -> Any:
-        with suppress(Exception):
-            return ad.eval(name)
-        return None
 
 
 def read_key(ad: Any) -> str | None:

@@ -126,8 +126,8 @@ EVERYTHING = Settings(
     ("text", "most"),
     [
         (schedd_config(Settings()), 90),
-        (schedd_config(EVERYTHING, job_rank=True), 98),
-        (schedd_config(Settings(), rank_only=True), 66),
+        (schedd_config(EVERYTHING, job_rank=True), 97),
+        (schedd_config(Settings(), rank_only=True), 67),
         (negotiator_config(), 5),
         (startd_config(), 1),
     ],

@@ -12,6 +12,7 @@ from hydrator.domain.ads.dataset_sets import hash_key, key_attributes, names_key
 from hydrator.domain.ads.expressions import HERE, JOB_RANK, MODES, SLOT_EXPRESSIONS
 from hydrator.domain.model import Did
 from hydrator.submit.bindings import MAX_SECONDS
+from hydrator.submit.gpus import GpuChoice, SlotShare
 from hydrator.submit.pool_config import HOLD_SUBCODE, START_CLAUSE, negotiator_config, schedd_config
 from tests.schedd_text import ScheddText, job_ad
 
@@ -151,28 +152,26 @@ def test_nothing_evaluates_an_attribute_of_a_user_before_its_text_was_looked_at(
     """Outside unparse(…) only what the schedd makes is named, or what a guard has passed."""
     transform = SCHEDD.transform.partition("if $(dl_good)")[0]
     guards = [
-        *re.findall(r"EVALMACRO dl_(?:free|apart|late) (.*)", transform),
-        *re.findall(r"^ +REQUIREMENTS (.*)", transform, re.MULTILINE),
+        *re.findall(r"EVALMACRO dl_(?:gpu|new|free|wrong|late) (.*)", transform),
         re.findall(r"EVALMACRO dl_good (.*) && regexp", transform)[0],
         *(SCHEDD.macros[f"SUBMIT_REQUIREMENT_{name}"] for name in SCHEDD.requirements),
         SCHEDD.macros["SUBMIT_REQUIREMENT_DataLocalityTransform_REASON"],
     ]
-    assert len(guards) == 9
+    assert len(guards) == 10
     for guard in guards:
-        assert attributes_in(SCHEDD.expand(guard, {})) == set(), guard
+        assert attributes_in(SCHEDD.expand(guard, {"dl_wrong": "true"})) <= {"true"}, guard
     passed = {"RequiredDatasets", "DataLocality", *NUMBERS, "DataLocalityKey", "ClusterId", "ProcId"}
     for macro in (
         "dl_names",
         "dl_other",
         "dl_hash",
-        "dl_short",
         "dl_cluster",
-        "dl_require",
-        "dl_wait",
+        "dl_ends",
+        "dl_here",
         "dl_for",
     ):
-        [text] = re.findall(rf"EVALMACRO {macro} (.*)", SCHEDD.transform)
-        assert attributes_in(SCHEDD.expand(text, dict.fromkeys(SCHEDD_MACROS, "0"))) <= passed, macro
+        for text in re.findall(rf"EVALMACRO {macro} (.*)", SCHEDD.transform):
+            assert attributes_in(SCHEDD.expand(text, dict.fromkeys(SCHEDD_MACROS, "0"))) <= passed, macro
     for name, text in re.findall(r"EVALSET (\w+) (.*)", SCHEDD.transform):
         assert attributes_in(SCHEDD.expand(text, dict.fromkeys(SCHEDD_MACROS, "0"))) <= passed, name
 
@@ -182,10 +181,9 @@ def test_slots_negotiator_and_start_evaluate_what_the_transform_makes_or_removes
     texts = (*SLOT_EXPRESSIONS.values(), negotiator_config(), START_CLAUSE)
     named = {name for text in texts for name in re.findall(r"TARGET\.(\w+)", text)}
     made_here = set(re.findall(r"(?:SET|DELETE) (\w+)", SCHEDD.transform))
-    # a user may write it, as any rank
-    assert named - {"GPUPreference"} <= made_here
+    assert named <= made_here
     removed = set(re.findall(r"DELETE (\w+)", SCHEDD.transform.partition("if $(dl_good)")[0]))
-    assert removed == {"DataLocalityRank", "DataLocalityHere", "DataLocalityAnyAfter"}
+    assert removed == {"DataLocalityRank", "DataLocalityHere", "DataLocalityAnyAfter", "GPUPreference"}
 
 
 SCHEDD_MACROS = re.findall(r"EVALMACRO (\w+)", SCHEDD.transform)
@@ -197,7 +195,7 @@ def attributes_in(expression: str) -> set[str]:
     return set(re.findall(r"\b[A-Za-z_]\w*\b(?!\()", bare)) - {"TARGET", "isnt", "undefined"}
 
 
-HIDDEN = ("Refused", "Warned", "Transformed", "Rank", "Here", "Lane", "AnyAfter", "MaxAge", "Start", "Key")
+HIDDEN = ("Refused", "Transformed", "Rank", "Here", "Lane", "AnyAfter", "MaxAge", "Start", "Key")
 
 
 @pytest.mark.parametrize("name", [f"DataLocality{name}" for name in HIDDEN])
@@ -215,11 +213,17 @@ def test_lane_and_end_of_a_wait_are_never_a_users(mode):
     assert isinstance(ad.get("DataLocalityAnyAfter", 0), int)
 
 
-@pytest.mark.parametrize("name", ["Rank", "Here", "Lane", "AnyAfter", "MaxAge", "Key"])
+RANK_ONLY = ScheddText(schedd_config(Settings(), rank_only=True))
+
+
+@pytest.mark.parametrize("schedd", [SCHEDD, RANK_ONLY], ids=["in force", "rank only"])
+@pytest.mark.parametrize("name", ["Rank", "Here", "Lane", "AnyAfter", "Key"])
 @pytest.mark.parametrize("datasets", [BOTH, None], ids=["with datasets", "without"])
-def test_job_that_says_it_was_transformed_has_no_other_texts_than_a_transform_writes(name, datasets):
-    """The negotiator and slots evaluate them: a text that refers to itself would not end on 23.9."""
+def test_job_that_says_it_was_transformed_keeps_only_texts_that_a_transform_writes(schedd, name, datasets):
+    """The negotiator and slots evaluate them: a text that refers to itself would not end on 23.9 (S5)."""
     name = f"DataLocality{name}"
+    wanted = made(datasets, schedd)
+    reached = {"DataLocalityRank", "DataLocalityHere", *([] if datasets is None else [name])}
     for wrong in (
         f"false ? {{}} : {name}",
         name,
@@ -229,7 +233,62 @@ def test_job_that_says_it_was_transformed_has_no_other_texts_than_a_transform_wr
         "'true'",
         "isE5",
     ):
-        assert refused(datasets, DataLocalityTransformed="true", **{name: wrong}) == "transform", wrong
+        ad = made(datasets, schedd, DataLocalityTransformed="true", **{name: wrong})
+        assert fault(ad, schedd) is None
+        assert texts(ad, reached) == texts(wanted, reached), wrong
+        assert isinstance(ad.get("DataLocalityAnyAfter", 0), int)
+
+
+def texts(ad: ClassAd, names: set[str]) -> dict[str, str]:
+    return {name: str(ad.lookup(name)) for name in names - {"DataLocalityAnyAfter"} if name in ad}
+
+
+CHOICES = [
+    GpuChoice(SlotShare(2, 1000), SlotShare(16, 64_000), properties)
+    for properties in ("", "Capability >= 8.0 && GlobalMemoryMb > 2e4", 'regexp("A100", DeviceName)')
+]
+
+
+@pytest.mark.parametrize("transformed", ["false", "true"])
+@pytest.mark.parametrize("datasets", [BOTH, None], ids=["with datasets", "without"])
+def test_preference_of_gpus_stays_only_if_nothing_in_it_refers_to_the_job(datasets, transformed):
+    """The negotiator evaluates it for every job, and the properties with it."""
+    said = {"DataLocalityTransformed": transformed}
+    for choice in CHOICES:
+        ad = made(datasets, **said, **choice.attributes)
+        assert str(ad.lookup("GPUPreference")) == str(ExprTree(choice.attributes["GPUPreference"]))
+    bare = CHOICES[0].attributes["GPUPreference"]
+    properties = CHOICES[1].attributes["GPUPreference"]
+    for preference, required in (
+        ("false ? {} : GPUPreference", "true"),
+        ("MY.GPUPreference", "true"),
+        (f"{bare} + X", "true"),
+        ("'GPUPreference'", "true"),
+        (properties, "false ? {} : RequireGPUs"),
+        (properties, "MY.RequireGPUs"),
+        (properties, "Capability > 1 && X"),
+        (properties, "'X'"),
+        (properties, r'"\"" + X + "\""'),
+    ):
+        ad = made(datasets, **said, GPUPreference=preference, RequireGPUs=required)
+        assert "GPUPreference" not in ad, (preference, required)
+        assert fault(ad) is None
+        assert "RequireGPUs" in ad, "it is HTCondor's own"
+    ad = made(datasets, **said, RequireGPUs="X > 1")
+    assert "RequireGPUs" in ad
+
+
+def test_row_without_datasets_is_taken_in_a_cluster_whose_first_row_has_them():
+    """What a transform deletes of a row is then undefined: the cluster's ad has the attribute too."""
+    first = {"RequiredDatasets": BOTH, "DataLocality": text("wait"), "DataLocalityAnyAfter": "5"}
+    ad = SCHEDD.transformed(dict.fromkeys(first, "undefined"), first)
+    assert str(ad.lookup("RequiredDatasets")) == "undefined"
+    assert fault(ad) is None
+    ad = SCHEDD.transformed({"RequiredDatasets": BOTH, "DataLocality": text("require")}, first)
+    assert str(ad.lookup("DataLocalityAnyAfter")) == "undefined"
+    assert fault(ad) is None
+    again = SCHEDD.transformed({name: str(ad.lookup(name)) for name in ad})
+    assert str(again) == str(ad)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -256,6 +256,7 @@ def test_text_input_with_the_path_of_a_dataset_counts():
     "text", ["/data/L1.ms,/data/L2.ms", "msin=[/data/L1.ms, '/data/L2.ms']", "L2.ms /d/L1.ms_76a2361e.tar;x"]
 )
 def test_text_input_with_several_paths_names_all_datasets(text):
+    """Case S24 of cases/submit.md."""
     assert find_required_dids({"msin": text}, NamingRules(), RUN) == RUN
 
 
@@ -278,6 +279,7 @@ def test_text_input_with_several_paths_names_all_datasets(text):
     ids=["listing", "nested listing", "secondaryFiles", "of a dataset", "archives"],
 )
 def test_datasets_are_found_inside_cwl_objects(inputs):
+    """Case S24 of cases/submit.md."""
     assert find_required_dids({"in": inputs}, NamingRules(), RUN) == RUN
     rules = NamingRules({"L1.ms": RUN[0], "L2.ms": RUN[1]})
     assert find_required_dids({"in": inputs}, rules, ()) == RUN
@@ -470,6 +472,17 @@ def test_end_of_a_workflow_removes_its_jobs_and_those_without_an_answer(queue, s
     )
     schedd.remove_workflow("w1", "the end")
     assert queue.jobs.keys() == {98, 99}
+
+
+def test_expressions_of_other_users_are_not_evaluated(queue, schedd):
+    """A schedd before 25.13.2 would not end with ``+ToilWorkflowID = false ? {} : ToilWorkflowID``."""
+    for name, text in (("ToilWorkflowID", 'strcat("w", "1")'), ("ToilSeen", "false || true")):
+        queue.jobs.clear()
+        queue.jobs[7] = classad2.ClassAd({"ClusterId": 7, "JobStatus": 2, "ToilWorkflowID": "w1"})
+        queue.jobs[7][name] = classad2.ExprTree(text)
+        assert len(schedd.query_jobs("w1")) == (name == "ToilSeen")
+        schedd.remove_workflow("w1", "the end")
+        assert len(queue.jobs) == (name == "ToilWorkflowID")
 
 
 # the shim
