@@ -120,13 +120,14 @@ cluster.close()
 
 
 def test_dask_workers_start_beside_their_data(located, desk):
+    """Case S35 of cases/submit.md."""
     located.advertise({"NL": keyed({L1, L2})})
     desk.write("cluster.py", printed("python dask") + WORKERS)
     assert json.loads(desk.run(desk.python, "cluster.py").stdout) == ['"NL"', '"NL"']
 
 
 def test_snakemake_runs_each_job_beside_its_data(located, desk):
-    """The plugin submits, follows the log of the jobs, and takes their files."""
+    """The plugin submits, follows the log of the jobs, and takes their files. Case S31 of cases/submit.md."""
     calibrator = Did("lofar:calibrator")
     located.advertise({"AU": keyed({L1, calibrator}), "NL": keyed({L2, calibrator})})
     desk.write("Snakefile", printed("python snakemake"))
@@ -155,7 +156,10 @@ for more in ({}, {"max_materialize": "9"}, attributes):
 
 
 def test_bindings_submit_rows_that_keep_what_they_have(located, desk):
-    """Also in another order, with late materialization, and with the attributes in the description."""
+    """Also in another order, with late materialization, and with the attributes in the description.
+
+    Case S14 of cases/submit.md.
+    """
     desk.write("rows.py", printed("python bindings") + SUBMIT_ROWS)
     desk.run(desk.python, "rows.py")
     many = sorted(f"lofar:L{number}" for number in range(100))
@@ -197,6 +201,7 @@ for options in (all_read_one, each_its_own):
 
 
 def test_htmap_asks_for_datasets_and_cannot_follow_its_map(located, desk):
+    """Case S34 of cases/submit.md."""
     desk.write("map.py", printed("python htmap") + FOLLOW)
     done = desk.run(desk.python, "-W", "ignore", "map.py")
     assert desk.datasets(4) == [[L1], [L1], [L1], [L2]]

@@ -230,6 +230,7 @@ def test_each_job_of_a_filtered_file_has_the_key_of_its_own_list(submit, queue):
     ],
 )
 def test_list_that_differs_per_job_stays_as_the_user_wrote_it(submit, names, queue, first):
+    """Cases S6, S7 of cases/submit.md."""
     text = f"executable = /bin/true\n+RequiredDatasets = {{{names}}}\n{queue}\n"
     done = filtered(text)
     assert done == text

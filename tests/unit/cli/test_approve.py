@@ -158,6 +158,7 @@ def test_sites_lists_the_changes_of_a_site_with_reasons(emptied):
 
 @pytest.mark.parametrize("command", ["once", "plan"])
 def test_another_configuration_that_replaces_a_daemons_ads_says_so_and_exits_1(tmp_path, command):
+    """Case S30 of cases/submit.md."""
     daemon = Place(tmp_path)
     daemon.holds(*DIDS)
     daemon.run("once")
@@ -170,11 +171,13 @@ def test_another_configuration_that_replaces_a_daemons_ads_says_so_and_exits_1(t
 
 @pytest.mark.parametrize("words", [("datasets",), ("datasets", "--why"), ("why",)])
 def test_text_that_is_no_dataset_has_one_exit_status_and_one_line_each(emptied, words):
+    """Case S28 of cases/submit.md."""
     said = emptied.run(*words, "L1", "lofar:L1", "L2", status=2)
     assert [line.split("'")[1] for line in said.splitlines()] == ["L1", "L2"]
 
 
 def test_check_of_a_missing_file_does_not_speak_of_credentials(tmp_path):
+    """Case S28 of cases/submit.md."""
     (row,) = [
         row
         for row in Place(tmp_path).json("check", status=1)

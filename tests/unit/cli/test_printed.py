@@ -218,6 +218,7 @@ def test_a_share_is_rounded_down(capsys):
 
 
 def test_demand_of_jobs_that_are_gone_is_called_kept_and_has_no_advice(capsys):
+    """Case S29 of cases/submit.md."""
     memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {}), RIGHT: HERE})
     status, rows = cycle_of(TYPO, RIGHT, memories={"rucio": memory}, jobs=0)
     show.print_datasets(rows, NOON)

@@ -123,6 +123,7 @@ def test_job_folder_has_all_files_of_the_job(host):
 
 @pytest.mark.parametrize("container", [(), ("--container", "docker://x/rapthor")])
 def test_everything_of_another_machine_is_told_and_not_in_the_job(host, monkeypatch, container):
+    """Cases S17, S18 of cases/submit.md."""
     options = [
         "dask_scheduler = tcp://login:8786",
         "prefect_api_url = http://login:4200/api",
@@ -448,6 +449,7 @@ def sub_bands(host: Host, *absent: int, total: int = 244) -> str:
 
 @pytest.mark.parametrize("options", [(), ("--mode", "auto"), ("--dry-run",)])
 def test_all_absent_sub_bands_are_listed_and_an_offer_is_made(host, options):
+    """Case S20 of cases/submit.md."""
     input_ms = sub_bands(host, 7, *range(100, 108))
     messages = host.refusal(input_ms, *options)
     found = [line.partition(":")[0] for line in messages if "is in no catalogue" in line]
@@ -560,6 +562,7 @@ def submitter(host) -> Iterator[Host]:
 
 
 def test_documented_file_of_a_submitter_submits_the_first_run_of_a_dataset(submitter):
+    """Case S23 of cases/submit.md."""
     done = submitter.submit("/anywhere/L1.ms", "-o", "job")
     paths = json.loads((submitter.job() / "hydrator-paths.json").read_text())
     assert paths["sites"] == {"UK": {"lofar:L1": "/data/lofar/L1"}}

@@ -226,6 +226,7 @@ def test_a_wrong_value_is_shown_with_its_key(problems, text, key, shown):
     ids=["an empty file", "an empty list", "no list", "a submitter's"],
 )
 def test_configuration_without_a_catalogue_names_the_missing_lines(problems, text):
+    """Case S16 of cases/submit.md."""
     (problem,) = problems(text)
     assert problem.startswith(
         'catalogue: none configured; add [[catalogue]] with type = "file" or "rucio", or'

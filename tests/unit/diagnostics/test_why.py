@@ -422,6 +422,7 @@ def test_unknown_name_is_followed_by_similar_names():
 )
 @pytest.mark.parametrize("is_case", [False, True])
 def test_site_is_promised_for_another_name_only_if_that_name_is_there(facts, ending, is_case):
+    """Case S26 of cases/submit.md."""
     right = Did("lofar:l1") if is_case else Did("lofar:L11")
     known = beliefs(demanded=(L1,), **{site: {right: fact(state)} for site, state in facts.items()})
     known = replace(known, similar_names={} if is_case else {L1: (right,)})
@@ -460,6 +461,7 @@ def test_remedy_is_for_all_datasets_that_a_site_lacks():
 
 @pytest.mark.outside
 def test_similar_name_is_looked_up_in_the_catalogue_before_it_is_advised(tmp_path):
+    """Case S26 of cases/submit.md."""
     (tmp_path / "catalogue.toml").write_text(
         'sites = ["DE", "UK"]\n[datasets."x:Case"]\nsites.UK = "available"\n'
     )
@@ -495,6 +497,7 @@ def test_similar_names_are_bounded_and_leave_out_unlike_ones():
     ],
 )
 def test_scope_makes_no_name_similar(typed, other, is_similar):
+    """Case S27 of cases/submit.md."""
     assert similar_names(Did(typed), [Did(other)]) == ((Did(other),) if is_similar else ())
 
 
@@ -974,6 +977,7 @@ def test_brief_row_of_the_queue_is_summed_up_only():
 
 
 def test_site_that_nobody_knows_is_refused_with_the_known_ones():
+    """Case S28 of cases/submit.md."""
     known = beliefs(RAL={L1: fact(DatasetState.AVAILABLE)})
     pool = FakePool()
     with pytest.raises(
@@ -984,6 +988,7 @@ def test_site_that_nobody_knows_is_refused_with_the_known_ones():
 
 
 def test_unsubmitted_job_is_not_submitted_again():
+    """Case S28 of cases/submit.md."""
     nowhere = beliefs(demanded=(L1,))
     answer = explain_dids(asked(FakePool(), nowhere), [L1], None, max_age=20700)
     assert answer.remedy == "submit the job with a dataset name that exists"
@@ -1002,6 +1007,7 @@ def test_unsubmitted_job_is_not_submitted_again():
     ],
 )
 def test_words_are_one_job_or_datasets_and_a_number_is_a_job(words, site, parsed):
+    """Case S28 of cases/submit.md."""
     if parsed:
         assert parse_words(words, site, "lofar") == parsed
         return

@@ -39,6 +39,7 @@ DIDS = [f"lofar:{name}" for name in (CHECKSUM, PREPARED, RAW, "a/b/L1.dppp.MS_00
     ],
 )
 def test_name_of_an_archive_or_of_its_measurement_set_is_found(name, archive):
+    """Case S19 of cases/submit.md."""
     found = expand_globs([name], nothing_here, settings(), [catalogue(*DIDS)])
     assert resolve_names(found.names, settings(), [catalogue(*DIDS)]).dids == (DIDS[archive],)
 
@@ -61,7 +62,10 @@ def test_two_archives_of_one_measurement_set_are_both_named():
 
 @pytest.mark.outside
 def test_glob_of_measurement_sets_finds_their_archives():
-    """In the catalogue, or on this host beside which there are no measurement sets."""
+    """In the catalogue, or on this host beside which there are no measurement sets.
+
+    Case S19 of cases/submit.md.
+    """
     far = expand_globs(["/data/*.MS"], nothing_here, settings(), [catalogue(*DIDS)])
     assert far.names == (
         "/data/L1.dppp.MS", "/data/L246403_SAP000_SB000_uv.MS", "/data/L775619_SB055_uv.MS",
@@ -100,6 +104,7 @@ def test_did_of_a_measurement_set_is_similar_to_its_archive():
     ],
 )
 def test_name_with_another_number_is_another_dataset(typed, other, is_similar):
+    """Case S20 of cases/submit.md."""
     assert similar_names(Did(typed), [Did(other)]) == ((Did(other),) if is_similar else ())
 
 
@@ -111,6 +116,7 @@ def test_job_asks_for_the_disk_that_archives_need_without_a_list_of_files():
 @pytest.mark.outside
 @pytest.mark.parametrize("name", [CHECKSUM, PREPARED, DOWNLOAD])
 def test_job_unpacks_archives_by_default(tmp_path, name):
+    """Case S19 of cases/submit.md."""
     node, did = Node(tmp_path), Did(f"lofar:{name.rpartition('%2F')[2]}")
     inside = tmp_path / "L1_uv.MS"
     inside.mkdir()

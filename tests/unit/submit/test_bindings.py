@@ -36,6 +36,7 @@ def test_bindings_keep_the_attributes_of_a_job_unchanged():
 
 
 def test_rows_keep_their_datasets_and_modes_and_a_row_without_stays_without():
+    """Case S14 of cases/submit.md."""
     rows = [{"arguments": "none"}, {"arguments": "one", **ONE}, {"arguments": "two", **TWO}]
     expected = [NONE, NONE | ONE, NONE | TWO]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
@@ -73,6 +74,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("argument", "value"), [(name, value) for name in WRONG for value in WRONG[name]])
 def test_wrong_argument_is_named_with_its_value(argument, value):
+    """Case S15 of cases/submit.md."""
     with pytest.raises(ValueError, match=f"^{argument} must be .*not ") as raised:
         job_attributes(**{"datasets": [L1], argument: value})
     assert str(raised.value).endswith(repr(value))
@@ -126,6 +128,7 @@ def test_long_value_is_shortened_in_the_message():
 
 @pytest.mark.outside
 def test_bindings_need_only_the_standard_library():
+    """Case S31 of cases/submit.md."""
     script = f"""\
 import sys
 sys.path[:] = [{str(ROOT)!r}, *(path for path in sys.path if "site-packages" not in path)]
@@ -141,6 +144,7 @@ print({{name.partition(".")[0] for name in sys.modules}} - sys.stdlib_module_nam
 
 
 def test_python_examples_of_the_page_make_a_submit_object_and_rows():
+    """Case S35 of cases/submit.md."""
     names: dict = {}
     for block in blocks("python bindings"):
         exec(block.text, names)

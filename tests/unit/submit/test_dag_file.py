@@ -160,6 +160,7 @@ def test_description_that_can_change_before_its_submission_is_not_read(tmp_path,
 
 
 def test_environment_of_this_process_is_not_that_of_a_node(monkeypatch):
+    """Case S7 of cases/submit.md."""
     monkeypatch.setenv("OBS", "1")
     text = 'JOB A {\narguments = $ENV(OBS) b\n}\nVARS A +RequiredDatasets="{\\"o:$ENV(OBS)\\", \\"o:2\\"}"\n'
     (node,) = read(text).nodes

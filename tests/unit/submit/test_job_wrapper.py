@@ -401,6 +401,7 @@ def test_file_server_without_an_answer_is_a_miss(tmp_path):
     [(None, "No such file or directory"), ("-1", "HTCondor refuses"), ("", "ValueError")],
 )
 def test_miss_that_cannot_be_written_ends_with_85_and_says_so(node, answer, reason):
+    """Case S22 of cases/submit.md."""
     node.takes("lofar:L1.ms")
     if answer is not None:
         node.chirp(answer)

@@ -195,6 +195,7 @@ def table(rows: int | None, manager: str = "StandardStMan", version: int = 2) ->
 
 
 def test_empty_column_file_is_seen_where_no_sizes_are_known(element):
+    """Case S21 of cases/submit.md."""
     files = {"table.dat": table(5), "table.f0": b"x", "ANTENNA/table.dat": table(9), "ANTENNA/table.f0": b""}
     element.has(L1, {f"lofar:L1.ms/{name}": content for name, content in files.items()})
     element.contents = {L1: tuple(DatasetFile(file.did) for file in element.contents[Did(L1)])}

@@ -49,6 +49,7 @@ def test_long_list_has_a_hash_with_its_text_and_a_short_one_has_none():
     ],
 )
 def test_own_list_of_a_description_gets_its_key_only(own):
+    """Cases S6, S7 of cases/submit.md."""
     done = added(f"{own}queue\n", A)
     head, key_for, rest = done.text.decode().partition("+DataLocalityKeyFor = ")
     assert head == f'{lengthened(own)}+DataLocalityKey = "{AB}"\n'
@@ -108,6 +109,7 @@ def test_file_that_is_included_only_if_it_exists_may_be_absent(tmp_path):
     ],
 )
 def test_each_item_has_the_key_of_its_own_datasets(queue, tmp_path):
+    """Case S8 of cases/submit.md."""
     (tmp_path / "items.txt").write_text("a\nc\n")
     for name in "ac":
         (tmp_path / name).touch()
@@ -122,6 +124,7 @@ def test_each_item_has_the_key_of_its_own_datasets(queue, tmp_path):
 
 
 def test_line_with_a_hash_in_an_item_file_is_an_item(tmp_path):
+    """Case S8 of cases/submit.md."""
     (tmp_path / "i.txt").write_text("#x y\na 1\nb 2\n")
     done = added('+RequiredDatasets = {"o:1", "o:2"}\nqueue a,b from i.txt\n', folder=tmp_path)
     assert len(done.item_lists) == 3
@@ -153,6 +156,7 @@ PER_JOB = "differs from job to job"
     ],
 )
 def test_list_that_is_not_known_before_the_submission_has_no_key(text, reason):
+    """Case S7 of cases/submit.md."""
     done = added(text)
     assert done.text.decode() == lengthened(text)
     assert reason in done.notes[-1]
@@ -172,6 +176,13 @@ def test_job_macros_are_still_those_of_jobs_after_their_values_were_tried():
 def test_new_list_has_no_key_if_another_may_stand_between_queue_statements():
     done = added('queue\n+RequiredDatasets = {"o:1", "o:2"}\nqueue\n', A, B)
     assert b"DataLocalityKey" not in done.text
+
+
+def test_macro_in_its_own_value_is_its_value_before():
+    """Case S6 of cases/submit.md: condor_submit takes no value for L at first."""
+    text = 'L=$(L) $(L) $(L)\n+RequiredDatasets={"x:$(L)","x:b"}\nqueue\n'
+    with pytest.raises(SubmitFileError, match="'x:  ' is not a DID"):
+        added(text)
 
 
 def test_macros_that_refer_to_each_other_are_refused():
@@ -195,6 +206,7 @@ def test_macros_that_grow_without_bound_are_refused():
     ],
 )
 def test_list_on_the_command_line_counts_as_the_file_s_own(settings):
+    """Case S2 of cases/submit.md."""
     done = added("queue\n", Did("lofar:c"), **settings)
     assert done.lines[0] == f'+DataLocalityKey = "{AB}"'
     assert "already" in done.notes[0]

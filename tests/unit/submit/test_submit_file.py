@@ -147,6 +147,7 @@ def test_valid_items_and_items_that_only_the_schedd_can_check_pass(text):
     ],
 )
 def test_inputs_of_all_jobs_and_of_some_are_told_apart(text, common, others):
+    """Case S6 of cases/submit.md."""
     description = read_description(text.encode(), Path.cwd())
     assert input_names(description) == (common, others)
     assert input_names(description, ["L2.ms x9"])[0] == [*common, "L2.ms", "x9"], "with the VARS of a node"
@@ -232,6 +233,7 @@ def test_filter_prints_the_file_with_the_datasets_line(tmp_path):
 
 
 def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
+    """Case S10 of cases/submit.md."""
     (tmp_path / "dids").write_text("\ufeff# mine\no:1\n\n  o:2  \n")
     done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, stdin=b"queue\n")
     assert done.stdout.decode().splitlines() == ['+RequiredDatasets = {"o:1", "o:2"}', "queue"]
@@ -286,6 +288,7 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
+    """Case S11 of cases/submit.md."""
     (tmp_path / "x.sub").write_text("queue\n")
     (tmp_path / "x.dag").write_text("JOB A x.sub\n")
     (tmp_path / "endless.sub").write_text("L = $(M)\nM = $(L)\n+RequiredDatasets = {$(L)}\nqueue\n")
@@ -320,6 +323,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
     ],
 )
 def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path, words, passed):
+    """Case S2 of cases/submit.md."""
     for name in ("x.sub", "x=x.sub"):
         (tmp_path / name).write_text("executable = x\n")
     tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
@@ -509,6 +513,7 @@ OWN_LIST = '+RequiredDatasets = {"o:8", "o:9"}\n'
     ],
 )
 def test_node_of_a_splice_that_another_file_decides_has_no_key(nested, top, below):
+    """Cases S1, S4 of cases/submit.md."""
     (nested / "two.dag").write_text(f"{top}SPLICE S b.dag\n")
     (nested / "b.dag").write_text(below)
     done = wrapped(nested, "-d", "S+A=o:1,o:2", dag="two.dag")

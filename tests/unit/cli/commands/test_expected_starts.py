@@ -87,8 +87,8 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     Path("job.sub").write_text("executable = /bin/true\nqueue\n")
     with server_of(lambda: state) as server:
 
-        def run(*words: str, more: str = "", sub: str = "") -> tuple[int, str]:
-            Path("config.toml").write_text(CONFIG.format(url=server.url) + more)
+        def run(*words: str, more: str = "", sub: str = "", url: str = server.url) -> tuple[int, str]:
+            Path("config.toml").write_text(CONFIG.format(url=url) + more)
             if sub:
                 Path("job.sub").write_text(sub)
             done = run_hydrator("submit", *words, "-c", "config.toml")
@@ -108,6 +108,14 @@ def test_submission_of_a_set_that_queued_jobs_need_says_where_and_when_its_jobs_
 
 def test_submission_of_a_set_that_no_queued_job_needs_promises_nothing(client):
     assert client.run("filter", "job.sub", "-d", "t:new", more=WITH_CATALOGUE) == (0, "")
+
+
+def test_filter_says_that_nobody_answered_where_the_data_is(client):
+    """Case S16 of cases/submit.md: the daemon is down, and there is no catalogue."""
+    status, said = client.run("filter", "job.sub", "-d", "t:a", url="http://127.0.0.1:1")
+    assert status == 0
+    assert said.startswith("hydrator: neither the daemon nor a catalogue answered where t:a is: ")
+    assert "127.0.0.1:1" in said
 
 
 def test_rapthor_says_the_start_of_a_run(client):

@@ -40,6 +40,7 @@ class Schedds:
     ],
 )
 def test_number_is_a_job_other_text_a_constraint_and_all_jobs_need_no_word(words, constraint):
+    """Case S25 of cases/submit.md."""
     assert select_jobs(words, all_jobs=not words) == constraint
 
 
@@ -74,6 +75,7 @@ def test_jobs_that_already_run_anywhere_are_no_fault(capsys):
 
 
 def test_constraint_without_a_match_names_what_no_job_has_and_exits_1(capsys):
+    """Case S25 of cases/submit.md."""
     client = Schedds({'unparse(Owner) != ""': 2}, ("Owner", "alice"))
     with pytest.raises(typer.Exit) as ended:
         edit_jobs(client, None, "Owner == alice", as_json=True)

@@ -103,6 +103,7 @@ def test_list_shows_the_operators_stop_before_the_next_step(desk):
 
 
 def test_list_before_the_first_step_says_if_one_will_come(desk):
+    """Case S28 of cases/submit.md."""
     assert desk.run("list") == "staging is off ([staging] mode): the daemon requests no data\n"
     desk.config.write_text(desk.config.read_text() + STAGING)
     assert desk.run("list") == "the daemon has not made a step of staging yet\n"

@@ -73,6 +73,7 @@ def test_name_in_no_catalogue_comes_first_and_unseen_datasets_are_skipped():
 
 
 def test_all_absent_names_are_named_at_once():
+    """Case S13 of cases/submit.md."""
     absent = [Did(f"x:A{number}") for number in range(9)]
     known = replace(beliefs(), queried_dids=frozenset(absent))
     assert explain_no_complete_site(known, {*absent}) == f"{', '.join(absent)} are in no catalogue"

@@ -266,6 +266,7 @@ def test_a_missing_entry_is_told_only_where_it_keeps_the_job_away(mode, is_told)
 
 @pytest.mark.parametrize("state", [state for state in DatasetState if state is not DatasetState.AVAILABLE])
 def test_state_explains_the_row_of_a_require_job_before_the_set_is_published(state):
+    """Case S33 of cases/submit.md."""
     now = from_unix(NOW)
     facts = {L1: Fact(DatasetState.AVAILABLE, now), L2: Fact(state, now, 0.4)}
     known = DaemonKnowledge(now, Snapshot({Site("DE"): SiteFacts(now, facts)}), frozenset(facts))

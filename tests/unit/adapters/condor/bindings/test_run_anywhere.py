@@ -46,6 +46,7 @@ def free_owners(calls) -> list[str]:
     ],
 )
 def test_constraint_that_asks_nothing_of_a_job_is_refused(constraint):
+    """Case S25 of cases/submit.md."""
     calls = make_calls()
     for edit in (
         lambda: calls.run_anywhere("ap1", constraint),
