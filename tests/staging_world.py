@@ -23,7 +23,7 @@ from hydrator.domain.ports import DataNeed
 from hydrator.domain.staging_ports import RequestState, StagingKind
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import PendingCommands, ReconcileState
-from hydrator.staging.controller import StagingController
+from hydrator.staging.controller import StagingController, StagingParts
 from hydrator.staging.table import StagingCommand, Table
 from tests.factories import CAM, HOUR, MINUTE, NOON, OSO, RAL, settings_with
 from tests.memory import MemoryCatalogue, MemoryPool, TurnedClock
@@ -66,6 +66,9 @@ class MemoryControl:
     def __init__(self):
         self.stop_reason = None
         self.commands: list[StagingCommand] = []
+
+    def prepare(self):
+        pass
 
     def read_pending(self):
         return PendingCommands(tuple((Path("command"), command) for command in self.commands))
@@ -118,7 +121,7 @@ class StagingWorld:
         self.control = MemoryControl()
         self.disk: dict[tuple[Did, Site], tuple[ReplicaState, float | None]] = {}
         self.audit: list[tuple] = []
-        self.guard_reason = None
+        self.is_ending = False
         self.has_cleaner = True
         self.is_stale = False
         self.ready_at = None
@@ -152,22 +155,17 @@ class StagingWorld:
                 self.stager.set(rule.id, state=RequestState.DONE)
                 self.disk[rule.did, rule.site] = (ReplicaState.COMPLETE, None)
 
-    def restart(self, **more):
+    def restart(self, *, never=(), poll_seconds=100, **more):
         """Start a new daemon with the table on disk."""
-        known = {
-            "audit": lambda write, one, error: self.audit.append((write.verb, one, error)),
-            "needed": {"rucio": timedelta(hours=6)},
-        }
+        settings = settings_with(scope="lofar", never=never, poll_seconds=poll_seconds)
+        settings = settings.model_copy(update={"staging": self.settings})
+        known = {"audit": lambda write, one, error: self.audit.append((write.verb, one, error))}
         self.controller = StagingController(
-            {"rucio": self.stager},
-            self.needs,
+            StagingParts(settings, {"rucio": self.stager}, self.needs, self.control),
             self.store.load,
             self.store.save,
-            self.control,
-            self.settings,
             self.clock,
-            guard=lambda: self.control.stop_reason or self.guard_reason,
-            default_scope="lofar",
+            is_ending=lambda: self.is_ending,
             **known | more,
         )
         self.reconciler = Reconciler(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 from hydrator.domain.untrusted import is_loopback
 
 from .fields import Name, Seconds, Section, SiteName, Url
+
+EXPIRY_MARGIN_HOURS: Final = 6
+"""Jobs need their data for so long after their start, unless a catalogue has its own number."""
 
 
 class _Named(BaseModel):
@@ -71,7 +74,10 @@ class RucioSource(_Named, IdentityAccount):
         description="maximum rate of calls; the daemon lowers the rate after an answer 429 or 503",
     )
     expiry_margin_hours: float = Field(
-        6, ge=0, le=8760, description="a dataset whose Rucio rule expires within this time is not AVAILABLE"
+        EXPIRY_MARGIN_HOURS,
+        ge=0,
+        le=8760,
+        description="a dataset whose Rucio rule expires within this time is not AVAILABLE",
     )
     trust_caches: bool = Field(
         False, description="true: a dataset that is complete in a volatile RSE (a cache) is AVAILABLE too"

@@ -1,5 +1,6 @@
 """Settings: all sections of the configuration in one object."""
 
+from datetime import timedelta
 from functools import cached_property
 
 from pydantic import Field
@@ -7,7 +8,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from hydrator.domain.model import Did, parse_did
 
-from .catalogues import SiteCapabilitiesSettings, Source
+from .catalogues import EXPIRY_MARGIN_HOURS, SiteCapabilitiesSettings, Source
 from .daemon import (
     DaemonSettings,
     HTCondorSettings,
@@ -48,6 +49,11 @@ class Settings(BaseSettings):
     def pinned_dids(self) -> frozenset[Did]:
         """Return the datasets of [demand] pins, with the default scope where a pin has none."""
         return frozenset(parse_did(pin, self.daemon.default_scope) for pin in self.demand.pins)
+
+    def expiry_margin(self, catalogue: str) -> timedelta:
+        """Return for how long jobs need their data of *catalogue* after their start."""
+        own = (one for one in self.catalogue if one.name == catalogue)
+        return timedelta(hours=getattr(next(own, None), "expiry_margin_hours", EXPIRY_MARGIN_HOURS))
 
     @classmethod
     def settings_customise_sources(

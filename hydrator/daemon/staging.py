@@ -18,8 +18,7 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, Site, to_unix
 from hydrator.domain.staging_ports import RefusalKind, StagingError, StagingKind, StagingRefused
 from hydrator.staging.controller import StagingController
-from hydrator.staging.overview import StagingOverview, build_overview
-from hydrator.staging.plan import Plan
+from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request, Table, Write
 from hydrator.state.command_files import TABLE_REPORT
 
@@ -186,32 +185,22 @@ class StagingTasks(BackgroundWorker):
 
     def schedule(self, runtime: Runtime) -> None:
         """Schedule the steps; with the mode off, only save that it is off."""
-        parts, store = runtime.parts, self._context.store
-
-        def load_table() -> Table:
-            return store.load_report(TABLE_REPORT, Table) or Table()
-
-        def guard() -> str | None:
-            return "the daemon ends" if runtime.turns.is_ending else None
-
-        try:
-            controller = parts.staging.build_controller(
-                load_table,
-                partial(store.save_report, TABLE_REPORT),
-                self._clock,
-                guard,
-                audit=self._record_call,
-                rates=parts.network.rates.current,
-                bugs=self._context.bugs,
-            )
-        except StateError as error:
-            _log.error("staging cannot start", why=str(error))
-            controller = None
-        if controller is None:
-            with contextlib.suppress(StateError):  # the requests of an earlier mode end by themselves
-                table, settings = load_table(), parts.staging.settings
-                self._record(build_overview(table, settings, self._clock(), Plan()))
+        parts, store = runtime.parts.staging, self._context.store
+        controller = StagingController(
+            parts,
+            lambda: store.load_report(TABLE_REPORT, Table) or Table(),
+            partial(store.save_report, TABLE_REPORT),
+            self._clock,
+            is_ending=lambda: runtime.turns.is_ending,
+            audit=self._record_call,
+            rates=runtime.parts.network.rates.current,
+            bugs=self._context.bugs,
+        )
+        if not parts.stagers:
+            self._record(controller.run_once(None))  # the requests of an earlier mode end by themselves
             return
+        with contextlib.suppress(StateError):  # each step tries again, and reports it
+            parts.control.prepare()
         interval = runtime.settings.daemon.step_seconds
         first = self._clock() + min(_FIRST_STEP, timedelta(seconds=interval))
         self._schedule_every(runtime, "staging", interval, self._run_step, controller, first_run_at=first)

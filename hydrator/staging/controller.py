@@ -7,9 +7,9 @@ With the mode off no catalogue is ever called.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from hydrator.config.staging import StagingSettings
+from hydrator.config import Settings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
 from hydrator.domain.model import Did, Site, Unseen
@@ -30,57 +30,58 @@ from .plan import CatalogueFacts, Plan, find_candidates, find_endangered, find_s
 from .table import DAY, Request, StagingControl, Table, Write, apply_commands, apply_needs, follow_rules
 from .view import DataView, LiveNeeds, build_view, update_needs
 
-_REFERENCES = DAY
-"""The demand of a schedd that does not answer counts for this long."""
 _HALTING_KINDS = frozenset({RefusalKind.PERMISSION, RefusalKind.ACTIVITY})
 """Refusals that every other request at this catalogue would get, too."""
 AuditLog = Callable[[Write, Request, StagingError | None], None]
 """A log for the operator and the data manager: the call, the request after it, and its error."""
 
 
-@dataclass
-class StagingController:
-    """The loop, with the table in memory and on disk.
+@dataclass(frozen=True)
+class StagingParts:
+    """The parts that *settings* need; without a stager, the mode is off and no catalogue is called.
 
     Args:
         stagers: the catalogues by name, in the order of the configuration.
         queues: the queues.
+        control: the operator's switch and commands.
+    """
+
+    settings: Settings
+    stagers: Mapping[str, Stager]
+    queues: DataNeeds | None
+    control: StagingControl
+
+
+@dataclass
+class StagingController:
+    """The loop over *parts*, with the table in memory and on disk.
+
+    Args:
         load: reads the table; may raise StateError.
         save: writes the table; when it returns, the table is on disk. It may raise StateError.
-        control: the operator's switch and commands.
-        guard: returns why no call may begin now; None if it may.
-        default_scope: the scope of names without one.
-        never: patterns of datasets that the overview leaves out.
-        fact_age: the age of facts that still count as read in this cycle.
-        needed: by catalogue, for how long jobs need their data after their start.
-        is_retired: whether the operator retired a site.
+        is_ending: whether the daemon ends, so that no call may begin.
+        audit: the log of the calls.
         rates: returns the present rates between sites.
     """
 
-    stagers: Mapping[str, Stager]
-    queues: DataNeeds
+    parts: StagingParts
     load: Callable[[], Table]
     save: Callable[[Table], None]
-    control: StagingControl
-    settings: StagingSettings
     clock: Clock
     _: KW_ONLY
-    guard: Callable[[], str | None] = lambda: None
+    is_ending: Callable[[], bool] = lambda: False
     audit: AuditLog = lambda _write, _request, _error: None
-    default_scope: str | None = None
-    never: tuple[str, ...] = ()
-    fact_age: timedelta = timedelta(minutes=5)
-    needed: Mapping[str, timedelta] = field(default_factory=dict)
-    is_retired: Callable[[Site], bool] = lambda _site: False
     rates: Callable[[], RateLookup | None] = lambda: None
     bugs: BugReporter = field(default_factory=BugReporter)
 
     def __post_init__(self) -> None:
-        asked = (name for name in self.stagers if self.settings.mode_at(name) != "off")
-        least = CatalogueFacts.needed
-        self._catalogues = {name: CatalogueFacts(name, self.needed.get(name, least)) for name in asked}
+        settings, self._settings = self.parts.settings, self.parts.settings.staging
+        asked = (name for name in self.parts.stagers if self._settings.mode_at(name) != "off")
+        self._catalogues = {name: CatalogueFacts(name, settings.expiry_margin(name)) for name in asked}
         self._saved: Table | None = None
         self._needs = LiveNeeds()
+        self._problems: dict[str, str] = {}
+        self._view: DataView | None = None
         self.table = Table()
 
     def run_once(self, report: CycleReport | None) -> StagingOverview:
@@ -88,69 +89,77 @@ class StagingController:
 
         If the table cannot be read or written, no call is made.
         """
-        now = self.clock()
-        if not self._catalogues:
-            return self._show(now, Plan(), {})
+        now, plan = self.clock(), Plan()
+        self._problems, self._view = {}, None
         try:
-            return self._run(report, now)
+            if self._saved is None:
+                self.table = self._saved = self.load()
+            if self._catalogues:
+                plan = self._run(report, now)
         except StateError as error:
-            return self._show(now, Plan(), {STATE_PROBLEM: str(error)})
+            self._problems = {STATE_PROBLEM: str(error)}
+        halts = {f"catalogue {name}": one.halted for name, one in self._catalogues.items() if one.halted}
+        return build_overview(
+            self.table, self.parts.settings, now, plan, self._view,
+            problems={**self._problems, **halts},
+            stop_reason=self.parts.control.stop_reason if self._catalogues else None,
+        )  # fmt: skip
 
-    def _run(self, report: CycleReport | None, now: datetime) -> StagingOverview:
-        if self._saved is None:
-            self.table = self._saved = self.load()
-        pending = self.control.read_pending()
-        problems = {"commands": "; ".join(pending.problems)} if pending.problems else {}
+    def _run(self, report: CycleReport | None, now: datetime) -> Plan:
+        control = self.parts.control
+        control.prepare()
+        pending = control.read_pending()
+        if pending.problems:
+            self._problems["commands"] = "; ".join(pending.problems)
         commands = [command for _, command in pending.commands]
         if any(one.name == "resume" for one in commands):
             for facts in self._catalogues.values():
                 facts.halted = ""
         table = apply_commands(self.table.forget_old(now, self._catalogues), commands, now)
-        self._read_needs(now, problems)
-        table = apply_needs(table, self._needs, now, _REFERENCES)
-        view = None
+        self._read_needs(now)
+        table = apply_needs(table, self._needs, now)
         if report:
-            view = build_view(report, self._needs.by_did.keys(), self.is_retired, now, self.fact_age)
-        table, answered = self._read_catalogues(view, table, now, problems)
-        plan = make_plan(view, self._needs, table, answered, self.settings, now, self.rates())
-        stop_reason = self.control.stop_reason
-        if stop_reason:
+            self._view = build_view(report, self._needs.by_did.keys(), self.parts.settings, now)
+        table, answered = self._read_catalogues(self._view, table, now)
+        plan = make_plan(self._view, self._needs, table, answered, self._settings, now, self.rates())
+        if control.stop_reason:
             plan = replace(plan, writes=())
         new = [write.request for write in plan.writes if write.verb == "ask" and not write.request.called_at]
         self._save(table.put(*(replace(one, called_at=now) for one in new)))
-        self.control.remove_processed(pending)
+        control.remove_processed(pending)
         self._make_calls(plan.writes)
-        return self._show(now, plan, problems, stop_reason, view)
+        return plan
 
     # -- reading
 
-    def _read_needs(self, now: datetime, problems: dict[str, str]) -> None:
+    def _read_needs(self, now: datetime) -> None:
         answers: Mapping[str, Sequence[DataNeed] | Unseen] | str
         try:
-            answers = self.queues.read_needs()
+            answers = self.parts.queues.read_needs() if self.parts.queues else {}
         except PoolError as error:
             answers = error.reason
         except Exception as error:  # noqa: BLE001 - a bug of the adapter
             answers = self.bugs.report("the query of needs", error)
-        self._needs = update_needs(self._needs, answers, now, _REFERENCES, self.default_scope)
+        scope = self.parts.settings.daemon.default_scope
+        self._needs = update_needs(self._needs, answers, now, scope)
         if isinstance(answers, str):
-            problems["queues"] = answers
-        problems.update({f"schedd {name}": reason for name, reason in self._needs.unseen.items()})
+            self._problems["queues"] = answers
+        self._problems.update({f"schedd {name}": reason for name, reason in self._needs.unseen.items()})
 
     def _read_catalogues(
-        self, view: DataView | None, table: Table, now: datetime, problems: dict[str, str]
+        self, view: DataView | None, table: Table, now: datetime
     ) -> tuple[Table, list[CatalogueFacts]]:
         """Read the rules of what jobs need and of what was asked; return the facts of those that answered."""
         wanted, present = frozenset[Did](), frozenset[Did]()
         if view:
-            candidates, _ = find_candidates(view, self._needs, self.settings, now)
+            candidates, _ = find_candidates(view, self._needs, self._settings, now)
             wanted = frozenset(did for one in candidates for did in one.dids)
             present = find_endangered(find_seen(self._needs, view), view, table)
         answered = []
         for name, facts in self._catalogues.items():
             own = [one for one in table.requests if one.catalogue == name]
             due = {did for did in present if facts.is_due(did, now)}
-            allowed = frozenset(map(Site, self.settings.allowed_sites(name)))
+            allowed = frozenset(map(Site, self._settings.allowed_sites(name)))
             query = StagingQuery(
                 wanted | due | {one.did for one in own if not one.rule},
                 allowed | (frozenset(view.facts) if view else frozenset()),
@@ -161,17 +170,17 @@ class StagingController:
             facts.forget_all_but(present - query.dids)
             try:
                 if query.dids or query.rules or query.lists_all:
-                    answer = self.stagers[name].list(query)
+                    answer = self.parts.stagers[name].list(query)
                     odd = answer.unread.keys() & query.rules
-                    problems.update((f"rule {rule}", answer.unread[rule]) for rule in odd)
+                    self._problems.update((f"rule {rule}", answer.unread[rule]) for rule in odd)
                     facts.keep(query, answer, now)
-                    unknown = self.settings.limits.bytes_of("request")
+                    unknown = self._settings.limits.bytes_of("request")
                     table = follow_rules(table, name, query, answer, unknown, now)
                 answered.append(facts)
             except CatalogueError as error:
-                problems[f"catalogue {name}"] = error.reason
+                self._problems[f"catalogue {name}"] = error.reason
             except Exception as error:  # noqa: BLE001 - a bug of one adapter
-                problems[f"catalogue {name}"] = self.bugs.report(f"staging at {name}", error)
+                self._problems[f"catalogue {name}"] = self.bugs.report(f"staging at {name}", error)
         return table, answered
 
     # -- calls
@@ -196,7 +205,8 @@ class StagingController:
         silent: set[str] = set()
         for write in writes:
             name = write.request.catalogue
-            if self.guard() is None and name not in silent and not self._catalogues[name].halted:
+            is_stopped = self.is_ending() or self.parts.control.stop_reason or self._catalogues[name].halted
+            if not is_stopped and name not in silent:
                 if isinstance(self._call(write), StagingFailed):
                     silent.add(name)
             elif write.verb == "ask" and not write.request.called_at:
@@ -205,7 +215,7 @@ class StagingController:
 
     def _call(self, write: Write) -> StagingError | None:
         """Make the call of *write*, and put its result into the table."""
-        one, stager, error = write.request, self.stagers[write.request.catalogue], None
+        one, stager, error = write.request, self.parts.stagers[write.request.catalogue], None
         try:
             if write.verb == "cancel":
                 stager.cancel(one.rule)
@@ -231,17 +241,3 @@ class StagingController:
             self.table = replace(self.table, decisions=rest)
         self.audit(write, one, error)
         return error
-
-    def _show(
-        self,
-        now: datetime,
-        plan: Plan,
-        problems: Mapping[str, str],
-        stop_reason: str | None = None,
-        view: DataView | None = None,
-    ) -> StagingOverview:
-        halts = {f"catalogue {name}": one.halted for name, one in self._catalogues.items() if one.halted}
-        return build_overview(
-            self.table, self.settings, now, plan, problems={**problems, **halts}, stop_reason=stop_reason,
-            needed=self.needed, never=self.never, view=view,
-        )  # fmt: skip

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from hydrator.config.staging import StagingSettings
+from hydrator.config import Settings
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import RequestState, StagingKind
-from hydrator.domain.text import format_bytes, format_count, format_duration, format_time, matches_any
+from hydrator.domain.text import format_duration, format_time, matches_any
 
 from .plan import Batch, NotAsked, Plan
 from .table import STUCK_AFTER, Request, Table, Usage
@@ -76,15 +76,13 @@ class StagingOverview:
 
 def build_overview(
     table: Table,
-    settings: StagingSettings,
+    settings: Settings,
     now: datetime,
     plan: Plan,
+    view: DataView | None,
     *,
-    problems: Mapping[str, str] | None = None,
-    stop_reason: str | None = None,
-    needed: Mapping[str, timedelta] | None = None,
-    never: tuple[str, ...] = (),
-    view: DataView | None = None,
+    problems: Mapping[str, str],
+    stop_reason: str | None,
 ) -> StagingOverview:
     """Build the overview of *table* and of this step's *plan*, without names that are never published.
 
@@ -92,24 +90,25 @@ def build_overview(
     """
 
     def is_shown(*dids: Did) -> bool:
-        return not any(matches_any(did, never) for did in dids)
+        return not any(matches_any(did, settings.publish.never) for did in dids)
 
     def describe(one: Request) -> Request:
         is_stuck = one.stuck_since is not None and now - one.stuck_since >= STUCK_AFTER
-        hold = (needed or {}).get(one.catalogue)
         fact = view.facts.get(one.site, {}).get(one.did) if view else None
         one = replace(one, is_stuck=is_stuck, ready_at=fact.provenance.ready_at if fact else None)
-        return replace(one, description=_describe(one, now, one.explain_lifetime(hold) if hold else ""))
+        return replace(
+            one, description=_describe(one, now, one.explain_lifetime(settings.expiry_margin(one.catalogue)))
+        )
 
-    usage, limits = Usage.of(table, now), settings.limits
+    usage, limits = Usage.of(table, now), settings.staging.limits
     requests = sorted(table.requests, key=lambda one: (one.asked_at, one.did, one.site))
     return StagingOverview(
         now,
-        settings.highest_mode,
+        settings.staging.highest_mode,
         stop_reason,
-        dict(problems or {}),
+        problems,
         tuple(describe(one) for one in requests if is_shown(one.did)),
-        tuple(_describe_batch(one) for one in plan.shown if is_shown(*(each.did for each in one.requests))),
+        tuple(one for one in plan.shown if is_shown(*(each.did for each in one.requests))),
         tuple(row for row in plan.not_asked if is_shown(*row.dids)),
         {f"{did} at {site}": rule for (did, site), rule in sorted(plan.joined.items()) if is_shown(did)},
         (
@@ -121,16 +120,10 @@ def build_overview(
     )
 
 
-def find_requests(overview: StagingOverview, dids: Sequence[Did]) -> tuple[Request, ...]:
-    """Return the requests of *overview* for one of *dids*."""
-    wanted = frozenset(dids)
-    return tuple(row for row in overview.requests if row.did in wanted)
-
-
 def explain_for_job(overview: StagingOverview, dids: Sequence[Did], now: datetime) -> tuple[str, ...]:
     """Return one sentence for each request, planned request or refusal that concerns a job with *dids*."""
     wanted = frozenset(dids)
-    rows = [f"{row.did}: {row.description}" for row in find_requests(overview, dids)]
+    rows = [f"{row.did}: {row.description}" for row in overview.requests if row.did in wanted]
     rows += [
         row.description for row in overview.planned if wanted & frozenset(one.did for one in row.requests)
     ]
@@ -166,13 +159,3 @@ def _describe(one: Request, now: datetime, too_short: str) -> str:
         parts.append(f"the catalogue keeps it after its end: {one.blocked}")
     jobs = "1 job needs" if one.job_count == 1 else f"{one.job_count} jobs need"
     return ", ".join([*parts, f"{jobs} it"])
-
-
-def _describe_batch(batch: Batch) -> Batch:
-    first, count = batch.first, format_count(len(batch.requests), "dataset")
-    what = f"{format_bytes(batch.bytes)} in {count} at {first.site}"
-    verb = "pin" if first.kind is StagingKind.PIN else "ask for"
-    text = f"would {verb} {what}; the mode is propose"
-    if batch.mode == "approve":
-        text = f"{what} wait for `hydrator staging approve {first.batch}`"
-    return replace(batch, description=text)

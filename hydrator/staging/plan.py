@@ -46,17 +46,16 @@ class CatalogueFacts:
     """The last answers of one catalogue. What an answer omits is unknown.
 
     ``rules`` has the rules of every account by dataset, and ``read_at`` when they were read; a dataset that
-    they omit was not read, and ``unread`` may say why. ``halted`` says why nothing is asked at this catalogue
-    at all. Jobs need their data for ``needed``.
+    they omit was not read, and the last ``answer`` may say why. ``halted`` says why nothing is asked at this
+    catalogue at all. Jobs need their data for ``needed``.
     """
 
     name: str
-    needed: timedelta = timedelta(hours=6)
+    needed: timedelta
     rules: dict[Did, tuple[ExistingRule, ...]] = field(default_factory=dict)
     read_at: dict[Did, datetime] = field(default_factory=dict)
     sizes: dict[Did, int] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)
-    spaces: Mapping[Site, int | str] = field(default_factory=dict)
+    answer: StagingAnswer = field(default_factory=StagingAnswer)
     listed_at: datetime | None = None
     halted: str = ""
 
@@ -68,9 +67,9 @@ class CatalogueFacts:
 
     def forget_all_but(self, dids: AbstractSet[Did]) -> None:
         """Forget the rules and sizes of all datasets but *dids*."""
-        self.rules = {did: rules for did, rules in self.rules.items() if did in dids}
-        self.read_at = {did: at for did, at in self.read_at.items() if did in dids}
-        self.sizes = {did: size for did, size in self.sizes.items() if did in dids}
+        for known in (self.rules, self.read_at, self.sizes):
+            for did in known.keys() - dids:
+                del known[did]
 
     def keep(self, query: StagingQuery, answer: StagingAnswer, now: datetime) -> None:
         """Keep *answer* to *query*."""
@@ -79,8 +78,7 @@ class CatalogueFacts:
             self.rules[did] = tuple(rule for rule in answer.rules if rule.did == did)
             self.read_at[did] = now
         self.sizes.update(answer.sizes)
-        self.unread = answer.unread
-        self.spaces = answer.spaces
+        self.answer = answer
 
     def others_at(self, did: Did, site: Site) -> list[ExistingRule]:
         """Return the rules of others for *did* at *site*; those of ours are in the table."""
@@ -125,16 +123,12 @@ class Batch:
 
     Attributes:
         requests: the requests, one for each dataset.
-        job_count: jobs that need the datasets.
-        example: one of these jobs.
         mode: propose: the daemon only shows it; approve: it waits for `hydrator staging approve`; request:
             the daemon makes it.
         description: the same in one sentence.
     """
 
     requests: tuple[Request, ...]
-    job_count: int
-    example: str
     mode: str
     description: str = ""
 
@@ -182,10 +176,7 @@ def make_plan(
     if view is None:
         return Plan(tuple(upkeep))
     planner = _Planner(view, table, catalogues, settings, now, rates)
-    oldest_first = sorted(
-        find_seen(needs, view), key=lambda one: (one.jobs.queued_since, one.dids, one.jobs.example)
-    )
-    not_pinned = [planner.pin(one) for one in oldest_first]
+    not_pinned = [planner.pin(one) for one in sorted(find_seen(needs, view), key=lambda one: one.order)]
     candidates, not_asked = find_candidates(view, needs, settings, now)
     refused = [*not_asked, *(planner.stage(one) for one in candidates), *not_pinned]
     new = [one for batch in planner.batches if batch.mode == "request" for one in batch.requests]
@@ -193,7 +184,7 @@ def make_plan(
         (*upkeep, *(Write(one, "ask") for one in new)),
         tuple(batch for batch in planner.batches if batch.mode != "request"),
         tuple(refusal for refusal in refused if refusal),
-        {key: text for key, text in planner.joined.items() if text.startswith("the rule ")},
+        {key: text for key, text in planner.joined.items() if key not in planner.brought},
     )
 
 
@@ -201,7 +192,7 @@ def find_seen(needs: LiveNeeds, view: DataView) -> list[LiveNeed]:
     """Return the needs of the schedds that answered, whose datasets were all seen in this cycle."""
     if view.problem:
         return []
-    return [one for one in needs.needs if not any(view.unseen_reason(did) for did in one.dids)]
+    return [one for one in needs.needs if not any(did in view.unseen for did in one.dids)]
 
 
 def find_candidates(
@@ -224,7 +215,7 @@ def find_candidates(
             groups.setdefault(need.dids, []).append(need)
     turns: Counter[str] = Counter()
     ordered = []
-    for one in sorted(map(_merge, groups.values()), key=lambda each: (each.jobs.queued_since, each.dids)):
+    for one in sorted(map(_merge, groups.values()), key=lambda each: each.order):
         ordered.append((turns[one.jobs.user], one))
         turns[one.jobs.user] += 1
     return [one for _, one in sorted(ordered, key=lambda pair: pair[0])], refused
@@ -239,8 +230,8 @@ def _explain_exclusion(
         return view.problem, False
     if jobs.is_data_missing is None or jobs.matching_sites is None:
         return "it is unknown whether the jobs wait for anything but data", False
-    if unseen := next((why for did in need.dids if (why := view.unseen_reason(did))), None):
-        return unseen, False
+    if unseen := next((did for did in need.dids if did in view.unseen), None):
+        return view.unseen[unseen], False
     missing = {site: [did for did in need.dids if not view.is_whole(did, site)] for site in view.facts}
     useless = missing.keys() - jobs.matching_sites if jobs.is_bound else frozenset[Site]()
     for site in sorted(missing, key=lambda one: (one in useless, bool(missing[one]), one)):
@@ -258,7 +249,7 @@ def _explain_exclusion(
 
 def _merge(group: list[LiveNeed]) -> LiveNeed:
     """Return the oldest need of *group* for all its jobs, at the sites that match all if there are any."""
-    oldest = min(group, key=lambda need: (need.jobs.queued_since, need.jobs.example))
+    oldest = min(group, key=lambda need: need.order)
     own_sites = oldest.jobs.matching_sites or frozenset()
     common = own_sites.intersection(*(need.jobs.matching_sites or () for need in group))
     count = sum(need.jobs.job_count for need in group)
@@ -311,8 +302,7 @@ class _Planner:
         requests = self.table.requests
         self._usage = Usage.of(self.table, self.now)
         self._full_sites: set[Site] = set()
-        self._moving = {one.key for one in requests if one.is_in_flight}
-        self._brought = {one.key for one in requests if one.kind is StagingKind.STAGE}
+        self.brought = {one.key: one.is_in_flight for one in requests if one.kind is StagingKind.STAGE}
         self._kept = {one.key for one in requests if not one.closed_until and not one.cancelled_at}
 
     # -- pins
@@ -335,12 +325,11 @@ class _Planner:
             if not count:
                 return None
             if reason := self._explain_no_pin(facts, site, ending):
-                reasons.append((reason, site))
+                reasons.append(NotAsked.of(need, f"not pinned: {reason}", site))
                 continue
-            storages = {did: rule.storage for did in ending if (rule := self._last_rule(did, site, facts))}
-            self._reserve(self._build(need, facts, site, StagingKind.PIN, ending, storages))
+            self._reserve(self._build(need, facts, site, StagingKind.PIN, ending))
             return None
-        return NotAsked.of(need, f"not pinned: {reasons[0][0]}", reasons[0][1]) if reasons else None
+        return reasons[0] if reasons else None
 
     def _is_safe(self, did: Did, site: Site, facts: CatalogueFacts) -> bool:
         """Return whether a rule keeps *did* at *site* for long enough."""
@@ -408,7 +397,7 @@ class _Planner:
             (did, site) for did in one.dids for site in self.view.sites_with(did, DatasetState.STAGING)
         }
         # a rule may be done before a cycle has seen its data
-        brought = {key for key in self._brought if key in self._moving or not self.view.is_whole(*key)}
+        brought = {key for key, moves in self.brought.items() if moves or not self.view.is_whole(*key)}
         return {site: did for did, site in sorted(moving | brought) if did in one.dids}
 
     def _rank(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> tuple[float, ...]:
@@ -440,7 +429,7 @@ class _Planner:
             return refuse(reason)
         joined, wanted, reason = self._split_missing(missing, facts, site)
         if reason or not wanted:
-            self.joined.update(joined)
+            self.joined |= joined
             ways = shorten_list(sorted(set(joined.values())))
             text = reason or f"the data is on its way to {site} by {ways}"
             return refuse(text, is_last=True, is_waiting=not reason)
@@ -454,7 +443,7 @@ class _Planner:
             text = f"the operator rejected the request {batch.first.batch} of {format_bytes(size)} at {site}"
             return refuse(text)
         self._reserve(batch)
-        self.joined.update(joined)
+        self.joined |= joined
         return None, True
 
     def _estimate_seconds(self, site: Site, sizes: Mapping[Did, int]) -> float:
@@ -473,8 +462,8 @@ class _Planner:
 
     def _space_at(self, site: Site, facts: CatalogueFacts) -> int | str | None:
         """Return the free bytes at *site*, before those on their way arrive; None or a text if unknown."""
-        if site in facts.spaces:
-            return facts.spaces[site]
+        if site in facts.answer.spaces:
+            return facts.answer.spaces[site]
         at_site = (one for one in self.table.requests if one.site == site)
         arrived = sum(one.bytes for one in at_site if one.is_complete and one.kind is StagingKind.STAGE)
         given = self.settings.sites[site].space_bytes
@@ -497,7 +486,7 @@ class _Planner:
         joined: dict[tuple[Did, Site], str] = {}
         wanted: list[Did] = []
         for did in missing:
-            if (did, site) in self._brought:
+            if (did, site) in self.brought:
                 own = self.table.find(did, site)
                 joined[did, site] = (
                     f"our request {own.rule or own.batch}" if own else "a request of this step"
@@ -574,7 +563,7 @@ class _Planner:
             if own and (own.cancelled_at or own.closed_until or own.kind is not kind):
                 return f"the rule of ours for {did} at {site} must end first: {own.reason or own.status}"
             if did not in facts.sizes or did not in facts.rules:
-                return facts.unread.get(did) or f"the size of {did} is unknown"
+                return facts.answer.unread.get(did) or f"the size of {did} is unknown"
             if reason := self.table.explain_closed(did, site, kind, self.now):
                 return reason
         if kind is StagingKind.PIN:
@@ -591,30 +580,36 @@ class _Planner:
         site: Site,
         kind: StagingKind,
         dids: Sequence[Did],
-        storages: Mapping[Did, str] | None = None,
     ) -> Batch:
         """Build the requests for *dids* at *site*."""
-        sizes, jobs = {did: facts.sizes[did] for did in sorted(dids)}, need.jobs
-        is_pin = kind is StagingKind.PIN
+        sizes, jobs, is_pin = (
+            {did: facts.sizes[did] for did in sorted(dids)},
+            need.jobs,
+            kind is StagingKind.PIN,
+        )
         lifetime = PIN_LIFETIME if is_pin else self.settings.max_lifetime_days * DAY
+        rules = {did: self._last_rule(did, site, facts) if is_pin else None for did in sizes}
+        name, mode = make_batch(site, sizes), str(self.settings.mode_at(facts.name, site))
         requests = tuple(
             Request(
-                did, site, facts.name, kind, size, make_batch(site, sizes), self.now,
-                int(lifetime.total_seconds()), (storages or {}).get(did, ""),
+                did, site, facts.name, kind, size, name, self.now, int(lifetime.total_seconds()),
+                rule.storage if (rule := rules[did]) else "",
                 None if is_pin else self._find_tape(did, site), jobs.user, job_count=jobs.job_count,
-                wanted_at=self.now,
+                example=jobs.example, wanted_at=self.now,
             )
             for did, size in sizes.items()
         )  # fmt: skip
-        batch = Batch(requests, jobs.job_count, jobs.example, self.settings.mode_at(facts.name, site))
-        if is_pin:
-            return batch
-        decision = self.table.decisions.get(requests[0].batch)
-        if decision and decision.verb == "reject":
-            return replace(batch, mode="reject")
-        is_large = batch.bytes > self.settings.limits.bytes_of("approval")
-        must_wait = is_large and not decision and batch.mode == "request"
-        return replace(batch, mode="approve") if must_wait else batch
+        what = f"{format_bytes(sum(sizes.values()))} in {format_count(len(sizes), 'dataset')} at {site}"
+        text = f"would {'pin' if is_pin else 'ask for'} {what}; the mode is propose"
+        if not is_pin and (decision := self.table.decisions.get(name)):
+            mode = "reject" if decision.verb == "reject" else mode
+        elif (
+            not is_pin
+            and mode == "request"
+            and sum(sizes.values()) > self.settings.limits.bytes_of("approval")
+        ):
+            mode, text = "approve", f"{what} wait for `hydrator staging approve {name}`"
+        return Batch(requests, mode, text)
 
     def _reserve(self, batch: Batch) -> None:
         """Reserve the bytes of *batch*; one that waits for a person reserves none: others need not wait."""
@@ -622,10 +617,8 @@ class _Planner:
         if batch.mode == "approve":
             return
         self._usage.add(batch.requests)
-        keys = {one.key for one in batch.requests}
         if batch.first.kind is StagingKind.PIN:
-            self._kept |= keys
+            self._kept |= {one.key for one in batch.requests}
         else:
-            self._brought |= keys
-            self._moving |= keys
+            self.brought |= dict.fromkeys((one.key for one in batch.requests), True)
             self._usage.hour += 1

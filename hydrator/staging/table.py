@@ -35,7 +35,7 @@ from hydrator.domain.staging_ports import (
 from hydrator.domain.text import format_count, format_duration
 from hydrator.reconcile.state import PendingCommands
 
-from .view import LiveNeeds
+from .view import KEEP_NEEDS, LiveNeeds
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 KEEP_ENDED = timedelta(days=7)
@@ -90,6 +90,7 @@ class Request:
             null: none.
         cancelled_at: time of the call that ended it; null: none.
         job_count: jobs that need the dataset.
+        example: id of one of the jobs for which the daemon made the request; empty: unknown.
         wanted_at: last time at which a schedd listed such a job.
         unwanted_since: since when no schedd has such a job; null: one has, or a schedd did not answer.
         stuck_since: since when the rule is stuck; null: it is not.
@@ -127,6 +128,7 @@ class Request:
     renewed_late_at: datetime | None = None
     cancelled_at: datetime | None = None
     job_count: int = 0
+    example: str = ""
     wanted_at: datetime | None = None
     unwanted_since: datetime | None = None
     stuck_since: datetime | None = None
@@ -311,6 +313,13 @@ class StagingControl(Protocol):
     def stop_reason(self) -> str | None:
         """Return why all asking and renewing is stopped; None if it is not. The switch is read each time."""
 
+    def prepare(self) -> None:
+        """Let commands be given from now on.
+
+        Raises:
+            StateError: the folder for the commands cannot be created.
+        """
+
     def read_pending(self) -> PendingCommands[StagingCommand]:
         """Return the commands that are not executed yet, first to last; do not remove them."""
 
@@ -440,10 +449,10 @@ def _end(table: Table, one: Request, now: datetime) -> Request:
 # -- demand and upkeep
 
 
-def apply_needs(table: Table, needs: LiveNeeds, now: datetime, keep_for: timedelta) -> Table:
+def apply_needs(table: Table, needs: LiveNeeds, now: datetime) -> Table:
     """Return *table* with the live demand of each open request.
 
-    The demand is seen to be gone only if all schedds answered. Else the last demand counts for *keep_for*.
+    The demand is seen to be gone only if all schedds answered. Else the last demand counts for KEEP_NEEDS.
     """
     rows = []
     for one in table.requests:
@@ -456,7 +465,7 @@ def apply_needs(table: Table, needs: LiveNeeds, now: datetime, keep_for: timedel
             unwanted_since=None if wanting else one.unwanted_since or now,
             is_used=one.is_used or (ran and one.is_complete),
         )
-        is_kept = now - (one.wanted_at or one.asked_at) < keep_for
+        is_kept = now - (one.wanted_at or one.asked_at) < KEEP_NEEDS
         if not (wanting or needs.is_complete):
             row = one if is_kept else replace(one, job_count=0)
         rows.append(row)

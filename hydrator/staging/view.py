@@ -1,22 +1,24 @@
 """View: the live jobs that need datasets, and the facts of one cycle as staging needs them. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING
 
+from hydrator.config import Settings
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Fact, Site, Unseen, parse_did
 from hydrator.domain.ports import DataNeed
 from hydrator.domain.text import format_duration, shorten_list
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
 
 if TYPE_CHECKING:  # the commands load this module, and need nothing of the cycle itself
     from hydrator.reconcile.result import CycleReport
+
+KEEP_NEEDS = timedelta(days=1)
+"""The demand of a schedd that does not answer counts for this long."""
 
 # -- needs
 
@@ -27,6 +29,11 @@ class LiveNeed:
 
     dids: tuple[Did, ...]
     jobs: DataNeed
+
+    @property
+    def order(self) -> tuple[datetime, tuple[Did, ...], str]:
+        """Return the order of needs: the jobs that wait for longest come first."""
+        return self.jobs.queued_since, self.dids, self.jobs.example
 
 
 @dataclass(frozen=True)
@@ -61,12 +68,11 @@ def update_needs(
     previous: LiveNeeds,
     answers: Mapping[str, Sequence[DataNeed] | Unseen] | str,
     now: datetime,
-    keep_for: timedelta,
     default_scope: str | None,
 ) -> LiveNeeds:
     """Return the needs after the schedds' *answers*; a text says why the collector listed no schedds.
 
-    A schedd that the collector does not list any more counts as unseen for *keep_for*. A job with a name
+    A schedd that the collector does not list any more counts as unseen for KEEP_NEEDS. A job with a name
     that is not a DID is omitted: no site could ever satisfy it.
     """
     needs: list[LiveNeed] = []
@@ -83,7 +89,7 @@ def update_needs(
                 needs += [LiveNeed(tuple(dids), one)] if dids else []
     missing = answers if isinstance(answers, str) else "the collector does not list it any more"
     for schedd, at in previous.read_at.items():
-        if schedd not in read_at and now - at < keep_for:
+        if schedd not in read_at and now - at < KEEP_NEEDS:
             unseen.setdefault(schedd, missing)
             read_at[schedd] = at
     return LiveNeeds(tuple(needs), unseen, read_at)
@@ -96,21 +102,14 @@ def update_needs(
 class DataView:
     """The state of each demanded dataset at each site that is not retired.
 
-    ``unseen_reasons`` has the datasets of which some catalogue gave no recent or no complete answer; nothing
-    is requested for these. ``known_dids`` are the datasets that the catalogues were asked about.
-    ``problem`` is a reason for which nothing at all is requested, such as another daemon on the pool.
+    ``unseen`` has the datasets of which some catalogue gave no recent or no complete answer, with the reason;
+    nothing is requested for these. ``problem`` is a reason for which nothing at all is requested, such as
+    another daemon on the pool.
     """
 
     facts: Mapping[Site, Mapping[Did, Fact]]
-    known_dids: frozenset[Did]
-    unseen_reasons: Mapping[Did, str] = field(default_factory=dict)
+    unseen: Mapping[Did, str] = field(default_factory=dict)
     problem: str | None = None
-
-    def unseen_reason(self, did: Did) -> str | None:
-        """Return why *did* was not seen in this cycle; None if it was."""
-        if did not in self.known_dids:
-            return f"no catalogue was asked about {did} yet"
-        return self.unseen_reasons.get(did)
 
     def state(self, did: Did, site: Site) -> DatasetState | None:
         """Return the state of *did* at *site*; None if it is not there."""
@@ -134,15 +133,11 @@ class DataView:
         return self.fraction(did, site) >= 1 and self.state(did, site) in usable
 
 
-def build_view(
-    report: "CycleReport",
-    dids: AbstractSet[Did],
-    is_retired: Callable[[Site], bool],
-    now: datetime,
-    fact_age: timedelta,
-) -> DataView:
-    """Build the view of *dids* in the last cycle at *now*; facts older than *fact_age* count as not seen."""
+def build_view(report: "CycleReport", dids: AbstractSet[Did], settings: Settings, now: datetime) -> DataView:
+    """Build the view of *dids* in the last cycle at *now*; facts older than three polls are not seen."""
     snapshot = report.evaluation.snapshot
+    is_retired = settings.sites.is_retired
+    fact_age = max(3 * timedelta(seconds=settings.daemon.poll_seconds), timedelta(minutes=2))
     facts = {site: each.facts for site, each in snapshot.sites.items() if not is_retired(site)}
     problem = None
     if now - report.started_at > fact_age:
@@ -151,41 +146,32 @@ def build_view(
     elif report.rivals:
         rivals = shorten_list(sorted(report.rivals.values()), "; ")
         problem = f"another daemon publishes on this pool: {rivals}"
-    colliding = {did for clash in snapshot.case_collisions for did in clash}
-
-    def iter_reasons(did: Did) -> Iterator[str]:
-        if did in snapshot.unseen_reasons:
-            yield snapshot.unseen_reasons[did]
-        if did in colliding:
-            yield "it differs from another dataset only in letter case"
-        at = [site for site in sorted(facts) if did in facts[site]]
-        if unknown := [site for site in at if facts[site][did].state is DatasetState.UNKNOWN]:
-            yield f"its state is UNKNOWN at {shorten_list(unknown)}"
-        memories = report.evaluation.state.memories
-        for name, memory in memories.items():
-            if why := _missing_answer(memory, did, now - fact_age):
-                yield f"catalogue {name}: {why}"
-        if not memories:
-            yield "no catalogue is configured"
-
-    reasons = {
-        did: f"{did} was not seen in this cycle: {reason}"
-        for did in report.demand.dids & dids
-        for reason in islice(iter_reasons(did), 1)
-    }
-    return DataView(facts, report.demand.dids, reasons, problem)
+    reasons = {did: _explain_unseen(did, report, facts, now - fact_age) for did in dids}
+    unseen = {did: f"{did} was not seen in this cycle: {why}" for did, why in reasons.items() if why}
+    return DataView(facts, unseen, problem)
 
 
-def _missing_answer(memory: CatalogueMemory, did: Did, since: datetime) -> str | None:
-    """Return why the answer for *did* of the catalogue of *memory* is not of this cycle; None if it is."""
-    record = memory.records.get(did)
-    if reason := memory.failure or memory.unseen_reasons.get(did):
-        return reason
-    silent = memory.last_read_at or (record and record.reading and record.reading.unreachable_sites)
-    if silent:
-        return f"it could not query {shorten_list(sorted(silent))}"
-    if record is None:
-        return "it has not answered about it yet"
-    times = (record.read_at or memory.answered_at, *(fact.as_of for fact in record.facts.values()))
-    is_old = any(at is not None and at < since for at in times)
-    return "its answer is too old" if is_old else None
+def _explain_unseen(
+    did: Did, report: "CycleReport", facts: Mapping[Site, Mapping[Did, Fact]], since: datetime
+) -> str | None:
+    """Return why the answers for *did* are incomplete, or older than *since*; None if they are not."""
+    snapshot, memories = report.evaluation.snapshot, report.evaluation.state.memories
+    if did not in report.demand.dids:
+        return "no catalogue was asked about it yet"
+    if did in snapshot.unseen_reasons:
+        return snapshot.unseen_reasons[did]
+    if any(did in alike for alike in snapshot.case_collisions):
+        return "it differs from another dataset only in letter case"
+    at = [site for site in sorted(facts) if did in facts[site]]
+    if unknown := [site for site in at if facts[site][did].state is DatasetState.UNKNOWN]:
+        return f"its state is UNKNOWN at {shorten_list(unknown)}"
+    for name, memory in memories.items():
+        record = memory.records.get(did)
+        if record is None:
+            return f"catalogue {name}: it has not answered about it yet"
+        if silent := memory.last_read_at or (record.reading and record.reading.unreachable_sites):
+            return f"catalogue {name}: it could not query {shorten_list(sorted(silent))}"
+        times = (record.read_at or memory.answered_at, *(fact.as_of for fact in record.facts.values()))
+        if any(time is not None and time < since for time in times):
+            return f"catalogue {name}: its answer is too old"
+    return None if memories else "no catalogue is configured"

@@ -66,8 +66,10 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
             *_examine_rates(settings),
         ],
         stagers=tuple(parts.staging.stagers.values()),
-        asking_catalogues=parts.staging.asking_catalogues,
-        staging_stop_reason=parts.staging.stop_reason,
+        asking_catalogues=frozenset(
+            name for name in parts.staging.stagers if settings.staging.mode_at(name) == "request"
+        ),
+        staging_stop_reason=parts.staging.control.stop_reason,
     )
 
 

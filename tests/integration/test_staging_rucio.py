@@ -38,7 +38,7 @@ from testbed.faults import (
 from testbed.patience import PATIENCE, wait_for
 from tests.contracts.stager import CAM, LIFETIME, RAL, StagerTests, make_order
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
-from tests.factories import HOUR, MINUTE
+from tests.factories import MINUTE
 from tests.memory import TurnedClock
 from tests.rucio_contract import RucioTests, seeded
 from tests.staging_world import TERABYTE, StagingWorld, need, policy
@@ -263,7 +263,7 @@ class RucioWorld(StagingWorld):
         allowed = {"CAM": {"space_tb": 100}}
         super().__init__(policy(sites=allowed, **settings))
         self.stager, self.catalogue, self.clock = stager, tests.catalogue(), TurnedClock(system_clock())
-        self.restart(fact_age=HOUR)
+        self.restart(poll_seconds=1200)
 
     def _settle(self):
         """Rucio says what is there."""

@@ -14,7 +14,7 @@ from hydrator.domain.text import (
     format_time,
 )
 from hydrator.staging.overview import StagingOverview
-from hydrator.staging.plan import Batch, NotAsked
+from hydrator.staging.plan import NotAsked
 from hydrator.staging.table import Request
 
 _BAR_CHARS = 20
@@ -60,11 +60,10 @@ def print_staging(shown: StagingList, now: datetime) -> None:
         columns = ("request", "kind", "site", "dataset", "progress", "bytes", "ready", "jobs", "state")
         print_table(columns, [_request_cells(row, now) for row in overview.requests])
     print_lines(
-        f"{row.first.batch}: {row.description} (for {_jobs_text(row, row.first.user)})"
-        for row in overview.planned
+        f"{row.first.batch}: {row.description} (for {_jobs_text(row.first)})" for row in overview.planned
     )
     print_lines(
-        f"not asked: {comma_separated(row.dids)}: {row.reason} ({_jobs_text(row, row.user)})"
+        f"not asked: {comma_separated(row.dids)}: {row.reason} ({_jobs_text(row)})"
         for row in overview.not_asked
     )
     print_lines(f"{where}: {rule} serves the jobs" for where, rule in sorted(overview.joined.items()))
@@ -112,6 +111,7 @@ def describe_progress(row: Request) -> str:
     return f"[{'#' * filled}{' ' * (_BAR_CHARS - filled)}] {row.files_done:,}/{row.files:,}"
 
 
-def _jobs_text(row: Batch | NotAsked, user: str) -> str:
+def _jobs_text(row: Request | NotAsked) -> str:
+    owner = f" of {row.user}" if row.user else ""
     example = f" such as {row.example}" if row.example else ""
-    return f"{format_count(row.job_count, 'job')}{f' of {user}' if user else ''}{example}"
+    return f"{format_count(row.job_count, 'job')}{owner}{example}"

@@ -5,7 +5,6 @@ from typing import Final
 from hydrator.diagnostics.overview.runs import count_idle_jobs
 from hydrator.domain.model import DaemonKnowledge, Did
 from hydrator.server.view import ServerState, view_datasets
-from hydrator.staging.overview import find_requests
 
 from .html import SIGNS, PageContext, render_page
 
@@ -38,6 +37,8 @@ def render_dataset_page(
         silent_schedds=load.unseen_reason if load else None,
         sets=sets[:MAX_SETS],
         more_sets=max(0, len(sets) - MAX_SETS),
-        requests=find_requests(server_state.staging, [did]) if server_state.staging else (),
+        requests=[row for row in staging.requests if row.did == did]
+        if (staging := server_state.staging)
+        else (),
         signs=SIGNS,
     )

@@ -10,12 +10,12 @@ from structlog.testing import capture_logs
 from hydrator.daemon.runtime import Turns
 from hydrator.daemon.staging import StagingMetrics, StagingTasks
 from hydrator.diagnostics.overview.saved import STAGING_REPORT
+from hydrator.staging.controller import StagingParts
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import StagingCommand, Table
 from hydrator.state.command_files import TABLE_REPORT, StagingFiles
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
-from hydrator.wiring.assembly import StagingParts
 from tests.factories import CAM, HOUR, L1, settings_with
 from tests.staging_world import StagingWorld, need, policy
 from tests.unit.daemon.contexts import context_with, runtime_with
@@ -37,7 +37,7 @@ class Daemon:
         settings = settings_with(scope="lofar", poll_seconds=1200)
         settings = settings.model_copy(update={"staging": self.world.settings})
         parts = {
-            "staging": StagingParts(stagers, self.world.needs, settings, self.files),
+            "staging": StagingParts(settings, stagers, self.world.needs, self.files),
             "network": SimpleNamespace(rates=SimpleNamespace(current=lambda: None)),
         }
         self.registry = CollectorRegistry()
@@ -110,6 +110,17 @@ def test_a_problem_is_logged_once_when_it_begins_and_once_when_it_ends(tmp_path,
     assert events == [["staging has a problem"], []]
     daemon.world.stager.is_broken = False
     assert "staging has no problem any more" in [each["event"] for each in daemon.step()]
+
+
+def test_a_state_folder_without_room_for_commands_is_a_problem_and_nothing_is_asked(tmp_path, store):
+    (tmp_path / "staging").write_text("not a folder")
+    daemon = Daemon(tmp_path, store)
+    [line] = [each for each in daemon.step() if each["event"] == "staging has a problem"]
+    assert "the daemon must be able to write into this folder" in line["why"]
+    assert daemon.world.stages == set()
+    (tmp_path / "staging").unlink()
+    daemon.step()
+    assert daemon.world.stages == {(L1, CAM)}
 
 
 def test_a_daemon_that_ends_asks_nothing(tmp_path, store):

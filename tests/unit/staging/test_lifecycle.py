@@ -243,7 +243,7 @@ def test_a_stop_while_a_step_runs_prevents_its_next_call():
 
 def test_no_call_is_made_when_the_daemon_ends_after_the_write():
     world = asking_world()
-    world.store.on_save = lambda: setattr(world, "guard_reason", "the daemon ends")
+    world.store.on_save = lambda: setattr(world, "is_ending", True)
     world.step()
     assert "request" not in world.stager.calls
     assert world.store.table == Table()

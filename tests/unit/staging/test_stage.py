@@ -319,7 +319,7 @@ def test_propose_shows_the_plan_and_sends_nothing():
     pin, row = world.overview.planned
     assert pin.description == "would pin 1 TB in 1 dataset at RAL; the mode is propose"
     assert row.description == "would ask for 1 TB in 1 dataset at CAM; the mode is propose"
-    assert (row.bytes, row.job_count, row.mode) == (TERABYTE, 3, "propose")
+    assert (row.bytes, row.first.job_count, row.mode) == (TERABYTE, 3, "propose")
     assert set(world.stager.calls) == {"list"}
     assert world.table.requests == ()
 
@@ -344,10 +344,13 @@ def test_a_site_in_propose_is_shown_while_another_is_asked():
     assert [row.first.site for row in world.overview.planned] == [CAM]
 
 
-def test_overview_leaves_out_datasets_that_are_never_published():
+@pytest.mark.parametrize("mode", ["request", "off"])
+def test_overview_leaves_out_datasets_that_are_never_published(mode):
     world = StagingWorld(L1=1, L2=1)
-    world.restart(never=(L2,))
     world.step_with(need(L1), need(L2))
+    world.settings = policy(mode)
+    world.restart(never=(L2,))
+    world.step()
     assert {row.did for row in world.overview.requests} == {L1}
     assert L2 not in str(world.overview)
 

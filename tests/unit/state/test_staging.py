@@ -10,8 +10,8 @@ from tests.factories import CAM, L1, L2, NOON, RAL
 
 OPEN = Request(
     L1, CAM, "rucio", StagingKind.STAGE, 10**12, "b", NOON, 1_296_000, "CAM_DISK", RAL, "ann", "rule",
-    RequestState.MOVING, 9, 3, NOON, NOON, True, True, NOON, 3600, NOON, NOON, 7, NOON, NOON, NOON, True,
-    "why", "locked", "problem", RefusalKind.QUOTA, NOON, None, "text",
+    RequestState.MOVING, 9, 3, NOON, NOON, True, True, NOON, 3600, NOON, NOON, 7, "7.0", NOON, NOON, NOON,
+    True, "why", "locked", "problem", RefusalKind.QUOTA, NOON, None, "text",
 )  # fmt: skip
 ENDED = Request(L2, CAM, "rucio", StagingKind.PIN, 1, "c", NOON, 1, ended_at=NOON)
 

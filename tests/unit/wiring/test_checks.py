@@ -50,8 +50,8 @@ def check_inputs(tmp_path):
         with closing(assemble(settings, system_clock)) as parts:
             if is_stopped:
                 settings.daemon.state_dir.mkdir()
-                parts.staging.files.prepare()
-                parts.staging.files.stop("tape")
+                parts.staging.control.prepare()
+                parts.staging.control.stop("tape")
             return build_check_inputs(settings, parts)
 
     return build

@@ -5,11 +5,9 @@ import sys
 import pytest
 
 from hydrator.config import load
-from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.wiring.assembly import assemble
 from tests.factories import NOON
-from tests.staging_world import MemoryStore
 
 BASE = """
 [daemon]
@@ -63,28 +61,17 @@ def built(loaded):
         parts.close()
 
 
-def build_controller(parts, store):
-    return parts.staging.build_controller(
-        store.load, store.save, lambda: NOON, lambda: "not in this test",
-        audit=lambda write, one, error: None, rates=lambda: None,
-        bugs=BugReporter(),
-    )  # fmt: skip
-
-
 def test_by_default_nothing_is_built_that_could_call_a_catalogue(built):
     parts = built("")
     assert parts.staging.stagers == {}
-    assert parts.staging.needs is None
-    assert build_controller(parts, MemoryStore()) is None
+    assert parts.staging.queues is None
 
 
 @pytest.mark.parametrize("mode", ["propose", "request"])
-def test_a_mode_builds_the_controller_and_the_folder_of_commands(built, tmp_path, mode):
+def test_a_mode_builds_the_parts(built, mode):
     parts = built(ON % mode)
     assert parts.staging.stagers.keys() == {"file"}
-    assert build_controller(parts, MemoryStore()) is not None
-    assert (tmp_path / "state" / "staging").is_dir()
-    assert parts.staging.needs in parts.closables
+    assert parts.staging.queues in parts.closables
 
 
 @pytest.mark.parametrize(
