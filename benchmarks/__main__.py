@@ -8,7 +8,17 @@ from pathlib import Path
 
 from .record import RESULTS, Result, format_number, update_readme
 
-NAMES = ("core", "scale", "hook_cpu", "hooks", "job_weight", "negotiator", "freshness", "rucio_polls")
+NAMES = (
+    "core",
+    "scale",
+    "cycle",
+    "hook_cpu",
+    "hooks",
+    "job_weight",
+    "negotiator",
+    "freshness",
+    "rucio_polls",
+)
 """All benchmarks, the shortest first."""
 
 

@@ -95,6 +95,15 @@ def _identity(want: RememberedJobs) -> tuple[str, tuple[Did, ...], str]:
     return want.schedd, want.dids, want.key
 
 
+def find_demanded_dids(
+    memory: DemandMemory, pins: Collection[Did], matches: AbstractSet[Did], never: tuple[str, ...]
+) -> frozenset[Did]:
+    """Return the datasets of the demand that :func:`build_demand` would build, without building it."""
+    sets = [old.dids for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
+    named = [did for did in {*pins, *matches} if not matches_any(did, never)]
+    return frozenset(named).union(*sets)
+
+
 def build_demand(
     memory: DemandMemory,
     *,

@@ -59,7 +59,7 @@ from hydrator.reconcile.state import (
 from hydrator.reconcile.threads import THREADS, Threads
 from hydrator.reconcile.view import REPORT_NAME, CycleView, build_view
 
-from .demand import build_demand, update_demand_memory
+from .demand import build_demand, find_demanded_dids, update_demand_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +155,19 @@ class Reconciler:
         return self._demand_of(self.state)
 
     def _demand_of(self, state: ReconcileState) -> Demand:
-        matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
         return build_demand(
             state.demand,
             pins=self._settings.pinned_dids,
-            matches=matches,
+            matches=_all_matches(state),
             now=self._clock(),
             never=self._settings.publish.never,
+        )
+
+    def _dids_of(self, state: ReconcileState) -> frozenset[Did]:
+        """Return the demanded datasets, as :meth:`_demand_of` would have them."""
+        settings = self._settings
+        return find_demanded_dids(
+            state.demand, settings.pinned_dids, _all_matches(state), settings.publish.never
         )
 
     def refresh_demand(self) -> frozenset[Did]:
@@ -178,7 +184,7 @@ class Reconciler:
         If the collector could not list the schedds, keep the demand of every schedd.
         """
         now = self._clock()
-        dids_before = self.demand.dids
+        dids_before = self._dids_of(self.state)
         self._schedds.record(answer, self.state.demand)
         if answer is not None:
             self._pacer.update_load(Unseen(answer) if isinstance(answer, str) else answer.load)
@@ -189,7 +195,7 @@ class Reconciler:
             now=now,
         )
         self.state = replace(self.state, demand=memory)
-        return self.demand.dids - dids_before
+        return self._dids_of(self.state) - dids_before
 
     def run(self, *, is_due: bool = True, is_only: bool = False) -> CycleReport:
         """Run one cycle with all its steps. Save the state before sending ads.
@@ -241,9 +247,9 @@ class Reconciler:
 
         def choose_dids(new_matches: Mapping[str, frozenset[Did]]) -> frozenset[Did]:
             matches.update((name, new_matches[name]) for name in searched_names if name in new_matches)
-            return self._demand_of(_add_matches(state, matches)).dids
+            return self._dids_of(_add_matches(state, matches))
 
-        known_dids = self._demand_of(_add_matches(state, matches)).dids
+        known_dids = self._dids_of(_add_matches(state, matches))
         names = self._polls.names if is_due else self._polls.names_to_ask(known_dids)
         results = self._polls.poll(names, patterns, choose_dids, self._timeouts.poll)
         return _PollAnswers(matches, results, self._polls.running_since, overdue_names - results.keys())
@@ -353,6 +359,10 @@ def _forget_old_patterns(state: ReconcileState, patterns: tuple[str, ...]) -> Re
         for name, dids in state.pattern_matches.items()
     }
     return replace(state, pattern_matches=matches)
+
+
+def _all_matches(state: ReconcileState) -> frozenset[Did]:
+    return frozenset[Did]().union(*state.pattern_matches.values())
 
 
 def _add_matches(state: ReconcileState, matches: Mapping[str, frozenset[Did]]) -> ReconcileState:

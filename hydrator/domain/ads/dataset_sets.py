@@ -21,6 +21,7 @@ This module is pure, and needs only the standard library: Toil's leader imports 
 import base64
 import hashlib
 import re
+import string
 from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
@@ -42,7 +43,7 @@ KEY_PATTERN: Final = f"^(?:{HASH_PATTERN}|(?=[^:]+:){_NAMES_PATTERN}|{_CLUSTER_P
 _KEY = re.compile(KEY_PATTERN.removesuffix("$") + r"\Z")
 _HASH = re.compile(rf"{HASH_PATTERN}\Z")
 _CLUSTER = re.compile(rf"{_CLUSTER_PATTERN}\Z")
-_MARKED_LETTER = re.compile("([A-Z@~])")
+_MARKS = str.maketrans({letter: f"@{letter}" for letter in f"{string.ascii_uppercase}@~"})
 _MARK = re.compile("@(.)")
 
 
@@ -66,7 +67,7 @@ def names_key(names: Sequence[str]) -> SetKey:
     """
     if not names:
         raise ValueError("a set of datasets needs at least one dataset")
-    return SetKey(_MARKED_LETTER.sub(r"@\1", ",".join(names)))
+    return SetKey(",".join(names).translate(_MARKS))
 
 
 def hash_key(dids: Iterable[str]) -> SetKey:
@@ -96,7 +97,10 @@ def fits(key: str, dids: Iterable[str]) -> bool:
     """
     if _HASH.match(key):
         return key == hash_key(dids)
-    return is_cluster_key(key) or set(names_of(key)) == set(dids)
+    if is_cluster_key(key):
+        return True
+    names = set(dids)
+    return key == ",".join(sorted(names)).translate(_MARKS) or set(names_of(key)) == names
 
 
 def is_cluster_key(key: str) -> bool:

@@ -15,7 +15,7 @@ The *listings* below are the sites that have a dataset according to the catalogu
 answers.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -44,13 +44,13 @@ class ListingChange:
         """Return True if a catalogue lists *did* at *site* after the answers of this cycle."""
         return site in self.current.get(did, NO_LISTINGS)
 
-    def group_by_site(self) -> dict[Site, "_Listed"]:
+    def group_by_site(self) -> Mapping[Site, "_Listed"]:
         """Return, by site, the datasets that it listed before the answers."""
-        listed: dict[Site, _Listed] = {}
+        listed: defaultdict[Site, _Listed] = defaultdict(_Listed)
         for did, listings in self.previous.items():
             current = self.current.get(did, NO_LISTINGS)
             for site, fact in listings.items():
-                one = listed.setdefault(site, _Listed())
+                one = listed[site]
                 one.count += 1
                 if site not in current:
                     one.lost_dids.add(did)

@@ -6,7 +6,13 @@ import pytest
 
 from hydrator.domain.ads.dataset_sets import hash_key, names_key, set_key
 from hydrator.domain.model import Did, Origin, QueuedJobs, ScheddDemand, Unseen
-from hydrator.reconcile.demand import DemandMemory, RememberedJobs, build_demand, update_demand_memory
+from hydrator.reconcile.demand import (
+    DemandMemory,
+    RememberedJobs,
+    build_demand,
+    find_demanded_dids,
+    update_demand_memory,
+)
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
 
 KEEP = 24 * HOUR
@@ -31,8 +37,10 @@ def asked(memory=None, *, now=NOON, default_scope=None, **answers) -> DemandMemo
     return update_demand_memory(memory or DemandMemory(), answers, default_scope=default_scope, now=now)
 
 
-def wanted(memory, pins=(), found=frozenset(), now=NOON):
-    return build_demand(memory, pins=pins, matches=found, now=now)
+def wanted(memory, pins=(), found=frozenset(), now=NOON, never=()):
+    demand = build_demand(memory, pins=pins, matches=found, now=now, never=never)
+    assert find_demanded_dids(memory, pins, found, never) == demand.dids
+    return demand
 
 
 def test_jobs_that_name_the_same_datasets_are_one_want():
@@ -207,16 +215,10 @@ def test_set_whose_last_job_ended_keeps_its_key_but_not_that_of_a_cluster_or_a_w
 
 def test_dataset_that_matches_never_is_not_demanded_and_neither_is_a_set_with_it():
     memory = asked(ap1=queue(((L1, L2), 3), ((L3,), 1), (("embargo:X 1",), 1)))
-    found = build_demand(
-        memory, pins=[L1], matches=frozenset([L1, L2]), now=NOON, never=("*:L1", "embargo:*")
-    )
+    found = wanted(memory, [L1], frozenset([L1, L2]), never=("*:L1", "embargo:*"))
     assert [(entry.dids, entry.origin) for entry in found.entries] == [
         ((L3,), Origin.JOB),
         ((L2,), Origin.PATTERN),
     ]
     assert not found.rejected_texts
-    assert build_demand(memory, pins=[L1], matches=frozenset(), now=NOON, never=("*:l1",)).dids == {
-        L1,
-        L2,
-        L3,
-    }
+    assert wanted(memory, [L1], never=("*:l1",)).dids == {L1, L2, L3}
