@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from adapters.http.client import build_ssl_context
+from adapters.http.oauth import read_secret_file
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason
 from hydrator.domain.errors import (
@@ -47,7 +48,7 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.provenance import provenance_from_row
-from hydrator.domain.redaction import read_secret, sanitize
+from hydrator.domain.redaction import sanitize
 from hydrator.domain.text import reason_of
 from hydrator.domain.untrusted import is_loopback, valid_number
 
@@ -461,9 +462,6 @@ def _join_parameters(name: str, values: Iterable[str]) -> Iterator[str]:
 
 def _read_token(file: Path) -> str:
     try:
-        return read_secret(file.read_text("ascii"))
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"submit.token_file {file}: the file does not contain a token"]) from error
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError([f"submit.token_file {file}: {why}"]) from error
+        return read_secret_file("submit", file, "submit.token_file")
+    except CatalogueDenied as error:
+        raise ConfigError([error.reason]) from error

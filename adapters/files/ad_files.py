@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.ads.contract import CONTRACT_VERSION
 from hydrator.domain.errors import PublishError
-from hydrator.domain.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, flush_folder, replace_file
+from hydrator.domain.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, flush_folder, read_regular, replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock
 
@@ -134,12 +134,7 @@ def remove_leftovers(folder: Path, clock: Clock) -> None:
 
 def _read_back(path: Path, now: datetime) -> PublishedAd:
     """Read the ad in *path*; raise OSError, or ValueError if the ad is incomplete or from another program."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        written_at = os.fstat(file.fileno()).st_mtime
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"the file is larger than {MAX_BYTES} bytes")
+    data, status = read_regular(path, MAX_BYTES)
     text = data.decode()
     last_line = _LAST_LINE.search(text)
     if not last_line:
@@ -154,7 +149,7 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
         site,
         int(_match_once(_GENERATION, text)),
         int(_match_once(_AS_OF, text)),
-        written_at,
+        status.st_mtime,
         now,
         int(until[1]) if until else None,
     )

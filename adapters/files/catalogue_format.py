@@ -19,14 +19,15 @@ file, if the file changes during the read, does not parse or is empty, or if ``c
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from adapters.did_matching import group_by_lower_case
 from adapters.untrusted_text import Record
 from hydrator.domain.errors import BadDid
-from hydrator.domain.model import Did, Replica, ReplicaState, Site, from_unix, parse_did
+from hydrator.domain.model import Did, Replica, ReplicaState, Site, parse_did
 from hydrator.domain.text import format_count, shorten_list
+from hydrator.domain.untrusted import moment_in_utc, valid_time
 
 STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
     "available": ReplicaState.COMPLETE,
@@ -150,19 +151,14 @@ class _FileParser:
             except ValueError:
                 self._add_problem("as_of", f"{str(value)[:50]!r} is not a time like 2026-11-21T02:00:00Z")
                 return None
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            try:
-                return from_unix(value)
-            except (ValueError, OverflowError, OSError):
-                self._add_problem("as_of", "the number is out of range for Unix seconds")
-                return None
-        if not isinstance(value, datetime):
-            self._add_problem("as_of", "must be a time like 2026-11-21T02:00:00Z, or Unix seconds")
-            return None
-        if value.tzinfo is None:
+        if isinstance(value, datetime) and value.tzinfo is None:
             self._add_problem("as_of", f"{value.isoformat()} has no time zone (UTC ends in Z)")
             return None
-        return value.astimezone(UTC)
+        moment = moment_in_utc(value) if isinstance(value, datetime) else valid_time(value)
+        if moment is None:
+            example = "2026-11-21T02:00:00Z, or Unix seconds, from 1970 to the year 9999"
+            self._add_problem("as_of", f"must be a time like {example}")
+        return moment
 
     def _parse_sites(self, value: object) -> frozenset[Site] | None:
         if not isinstance(value, list):

@@ -20,7 +20,6 @@ never writes in place.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -37,7 +36,7 @@ from adapters.readback import ReadBackAds, parse_published_ad, short_repr
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.set_answers import SetAnswer, SiteAnswers, read_set_answers
 from hydrator.domain.errors import PublishError
-from hydrator.domain.files import replace_file
+from hydrator.domain.files import read_regular, replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
 from hydrator.domain.ports import Clock
 from hydrator.domain.text import reason_of
@@ -231,11 +230,7 @@ def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[s
         ValueError: another program wrote the file.
         RecursionError: its JSON is nested too deeply.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"the file is larger than {MAX_BYTES} bytes")
+    data, _ = read_regular(path, MAX_BYTES)
     document = _document_type().validate_python(json.loads(data))
     if document["version"] != VERSION:
         raise ValueError(f"the file has version {document['version']}, not {VERSION}")

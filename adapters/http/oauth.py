@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
+from hydrator.domain.files import read_limited
 from hydrator.domain.ports import Clock, TokenValidity
 from hydrator.domain.redaction import SECRETS, read_secret
 from hydrator.domain.untrusted import expiry_of
@@ -22,6 +23,7 @@ from .client import HttpLimits, JsonClient
 
 _TOKEN = re.compile(r"[!-~]{1,100000}")
 """A token that is valid in an HTTP header."""
+_MAX_SECRET_BYTES = 1_000_000
 _UNKNOWN_LIFETIME = timedelta(minutes=10)
 _RENEWAL_MARGIN = timedelta(seconds=60)
 _MIN_TOKEN_AGE = timedelta(seconds=10)
@@ -192,7 +194,7 @@ def read_secret_file(name: str, file: Path, key: str, encoding: str = "ascii") -
         CatalogueDenied: the file cannot be read, or has no secret.
     """
     try:
-        text = read_secret(file.read_text(encoding))
+        text = read_secret(read_limited(file, _MAX_SECRET_BYTES).decode(encoding))
     except UnicodeDecodeError:
         raise CatalogueDenied(name, f"{key} {file}: the file does not contain a secret") from None
     except (OSError, ValueError) as error:

@@ -7,12 +7,13 @@ import contextlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
+from hydrator.domain.untrusted import moment_in_utc
 
 T = TypeVar("T")
 Record = Mapping[str, Any]
@@ -197,11 +198,12 @@ def read_time(row: Record, key: str, call: str) -> datetime | None:
     if value is None:
         return None
     if isinstance(value, str):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError, TypeError, IndexError):
             value = parsedate_to_datetime(value)
-    if not isinstance(value, datetime):
+    moment = moment_in_utc(value) if isinstance(value, datetime) else None
+    if moment is None:
         raise BadRow(f"{call}: expected a time as {key!r}, got {str(value)[:80]!r}")
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+    return moment
 
 
 def read_file(row: Record, call: str) -> str:

@@ -23,13 +23,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from adapters.http.client import JsonClient
 from adapters.untrusted_text import Record, is_text, quote_excerpt
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
+from hydrator.domain.untrusted import moment_in_utc
 
 _DEADLINE_SECONDS = 60.0
 _SITE = re.compile(r"""[^\s"'\\`](?:[^"'\\`]{0,253}[^\s"'\\`])?""")
@@ -319,15 +320,14 @@ def _closings(row: Record, subject: str) -> tuple[Closing, ...]:
     for each in downtimes if isinstance(downtimes, list) else []:
         text = each.get("date_range") if isinstance(each, dict) else each
         begins, separator, ends = str(text)[:200].partition(" to ")
-        try:
-            times = _parse_time(begins), _parse_time(ends)
-        except (ValueError, OverflowError):
-            continue
-        if separator:
+        times = _parse_time(begins), _parse_time(ends)
+        if separator and times[0] and times[1]:
             closings.append(Closing(f"{subject} has a downtime until {times[1]:%Y-%m-%d %H:%M} UTC", *times))
     return tuple(closings)
 
 
-def _parse_time(text: str) -> datetime:
-    moment = datetime.fromisoformat(text.strip())
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+def _parse_time(text: str) -> datetime | None:
+    try:
+        return moment_in_utc(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        return None

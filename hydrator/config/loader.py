@@ -10,12 +10,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.files import read_limited
 
 from .settings import Settings
 from .validation import cross_checks, describe_bad_variable, describe_problem, escape_line_breaks
 
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 """The variable with the folder of a unit's credentials; see systemd.exec(5)."""
+_MAX_BYTES = 16 * 1024 * 1024
 SECRET_KEY_ENDINGS = ("_file", "_files", "tls_key", "tls_certificate", "client_key", "client_cert")
 
 
@@ -26,7 +28,7 @@ def load(path: Path) -> Settings:
         ConfigError: lists every problem; each begins with its key.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_limited(path, _MAX_BYTES).decode("utf-8-sig")
         data = tomllib.loads(text)
     except OSError as error:
         advice = "give a configuration with --config, or create one with `hydrator init`"

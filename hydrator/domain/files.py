@@ -1,6 +1,8 @@
 """Files: replace a file in one step, and detect that a file has changed."""
 
+import errno
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -67,6 +69,37 @@ def flush_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def read_limited(path: Path, max_bytes: int) -> bytes:
+    """Return the bytes of *path*, which may be a pipe.
+
+    Raises:
+        OSError: the file cannot be read, or is larger than *max_bytes*: ``/dev/zero`` has no end.
+    """
+    with path.open("rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"the file is larger than {max_bytes} bytes")
+    return content
+
+
+def read_regular(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
+    """Return the bytes and the status of *path*; do not wait for the writer of a pipe.
+
+    Raises:
+        OSError: the file cannot be read, or is not a regular file.
+        ValueError: it is larger than *max_bytes*.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"the file is larger than {max_bytes} bytes")
+    return content, status
 
 
 def file_signature(status: os.stat_result) -> tuple[int, ...]:

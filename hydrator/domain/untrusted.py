@@ -9,7 +9,7 @@ import base64
 import json
 import math
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -49,6 +49,15 @@ def valid_time(value: object) -> datetime | None:
     """Return the time of *value*, a number of Unix seconds from 0 to the year 9999; else None."""
     number = valid_number(value)
     return from_unix(number) if number is not None and 0 <= number <= MAX_UNIX_SECONDS else None
+
+
+def moment_in_utc(value: datetime) -> datetime | None:
+    """Return *value* in UTC, if it is from 1970 to the year 9999; else None. A time without a zone is UTC."""
+    try:
+        moment = value.replace(tzinfo=UTC) if value.utcoffset() is None else value.astimezone(UTC)
+    except OverflowError:
+        return None
+    return moment if moment.timestamp() >= 0 else None
 
 
 def nearest_moment(seconds: float) -> datetime:

@@ -26,6 +26,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.redaction import SECRETS, escape_unprintable, sanitize
+from hydrator.domain.untrusted import moment_in_utc
 
 _MOST_BYTES = 2**63 - 1
 
@@ -108,6 +109,11 @@ def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - a 
         return "a replica has no site"
     if not isinstance(replica.state, ReplicaState):
         return "a replica has no state"
+    provenance: Any = replica.provenance
+    if not _is_instance(provenance, Provenance):
+        return "the provenance of a replica is not a Provenance object"
+    if not all(one is None or _is_time(one) for one in (provenance.expires_at, provenance.ready_at)):
+        return "a time in the provenance of a replica is not a datetime with a time zone"
     share: Any = replica.fraction
     if share is None:
         return None
@@ -121,7 +127,7 @@ def _is_instance(value: object, kind: type) -> bool:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, datetime) and value.utcoffset() is not None
+    return isinstance(value, datetime) and value.utcoffset() is not None and moment_in_utc(value) is not None
 
 
 def _is_text_set(names: object) -> bool:

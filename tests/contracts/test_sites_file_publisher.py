@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapters.files.sites_file import SitesFilePublisher
+from hydrator.domain.errors import PublishError
 from hydrator.domain.model import Site
 from hydrator.wiring import system_clock
 from tests.contracts.publisher import MORNING, PublisherContract, site_ad
@@ -118,3 +119,9 @@ def test_a_reader_with_the_old_file_open_reads_the_old_content(publisher, path):
         publisher.publish([site_ad("UK", 8)])
         assert json.load(reader)["sites"]["UK"]["generation"] == 7
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_device_in_place_of_the_sites_file_is_neither_read_to_its_end_nor_replaced():
+    publisher = SitesFilePublisher(Path("/dev/zero"), valid_for=HOUR, max_age=6 * HOUR, clock=lambda: MORNING)
+    with pytest.raises(PublishError, match="not a regular file"):
+        publisher.publish([site_ad("UK", 7, datasets=2)])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -246,3 +247,8 @@ def test_an_unreadable_file_is_reported_with_its_configuration_key(tmp_path, key
     options: Any = {key: tmp_path / "gone"}
     with pytest.raises(ConfigError, match=f"submit.{key} .*No such file"):
         DaemonCatalogue(URL, **options)
+
+
+def test_token_file_without_end_is_refused():
+    with pytest.raises(ConfigError, match=r"token_file /dev/zero: .*larger"):
+        DaemonCatalogue(URL, token_file=Path("/dev/zero"))

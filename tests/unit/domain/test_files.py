@@ -2,10 +2,11 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
-from hydrator.domain.files import WatchedFiles, replace_file
+from hydrator.domain.files import WatchedFiles, read_limited, read_regular, replace_file
 from tests.umask import umask
 
 
@@ -61,3 +62,26 @@ def test_watched_files_notice_a_change_once(tmp_path, change):
     assert [watched.have_changed(), watched.have_changed()] == [True, False]
     path.unlink()
     assert [watched.have_changed(), watched.have_changed()] == [True, False]
+
+
+def test_file_without_end_is_refused():
+    with pytest.raises(OSError, match="larger than 1000 bytes"):
+        read_limited(Path("/dev/zero"), 1000)
+    with pytest.raises(OSError, match="not a regular file"):
+        read_regular(Path("/dev/zero"), 1000)
+
+
+def test_file_is_read_up_to_its_limit(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"1234")
+    assert (read_limited(path, 4), read_regular(path, 4)[0]) == (b"1234", b"1234")
+    with pytest.raises(OSError, match="larger than 3 bytes"):
+        read_limited(path, 3)
+    with pytest.raises(ValueError, match="larger than 3 bytes"):
+        read_regular(path, 3)
+
+
+def test_pipe_without_a_writer_is_refused_without_a_wait(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_regular(tmp_path / "pipe", 3)

@@ -121,6 +121,8 @@ ROWS = {
     "a kind that is none": (META, put(did_type=None)),
     "a size in words": (META, put(bytes="many")),
     "an end that is no time": (META, put(expired_at="soon")),
+    "an end that no clock has": (META, put(expired_at="Mon, 01 Jan 99999999999999999999 00:00:00 GMT")),
+    "an end before 1970": (META, put(expired_at="Wed, 31 Dec 1969 23:59:59 GMT")),
     "openness in words": (META, put(is_open="yes")),
     "another dataset's metadata": (META, put(name="L99")),
     "an unknown state of a lock": (LOCKS, put(state="PAUSED")),
@@ -129,6 +131,12 @@ ROWS = {
     "another dataset's lock": (LOCKS, put(name="L99")),
     "an unknown state of a rule": ("/rules/rule-L2", put(state="FROZEN", scope="lofar", name="L2")),
     "a rule that ends at no time": ("/rules/rule-L2", put(expires_at="soon", name="L2")),
+    "a rule that ended before 1970": (
+        "/rules/rule-L2", put(expires_at="Wed, 31 Dec 1969 23:59:59 GMT", name="L2"),
+    ),
+    "a rule that ends at a time that no clock has": (
+        "/rules/rule-L2", put(expires_at="Mon, 01 Jan 99999999999999999999 00:00:00 GMT", name="L2"),
+    ),
     "an unknown grouping of a rule": ("/rules/rule-L2", put(grouping="SOME", name="L2")),
     "another rule": ("/rules/rule-L2", put(id="rule-L3", name="L2")),
 }  # fmt: skip

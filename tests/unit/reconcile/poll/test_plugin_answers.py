@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from hydrator.domain.errors import CatalogueGarbled
-from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
+from hydrator.domain.model import Provenance, Replica, ReplicaState, Seen, Unseen
 from hydrator.reconcile.intake import CheckedCatalogue
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
@@ -50,6 +50,12 @@ GARBLED = {
     "none": None,
     "a naive time": Seen(NAIVE),
     "a number as time": Seen(12),
+    "a time before 1970": Seen(NOON.replace(year=1969)),
+    "an end as text": Seen(NOON, (replace(GOOD, provenance=Provenance(expires_at="soon")),)),
+    "an end before 1970": Seen(
+        NOON, (replace(GOOD, provenance=Provenance(expires_at=NOON.replace(year=1))),)
+    ),
+    "no provenance": Seen(NOON, (replace(GOOD, provenance=None),)),
     "a size below 0": Seen(NOON, bytes_total=-1),
     "a size as text": Seen(NOON, bytes_total="12"),
     "a huge size": Seen(NOON, bytes_total=2**70),
