@@ -1,24 +1,28 @@
-"""Weight of queued jobs in a schedd: 2,000 held jobs of 50 datasets each, in the forms that jobs can have."""
+"""Weight of queued jobs in a schedd: 2,000 held jobs of 50 datasets each, in the forms that jobs can have.
 
-import os
+And their autoclusters: jobs that come one a second, half of them with data.
+"""
+
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import hash_key
+from hydrator.domain.model import Did
 from hydrator.submit.pool_config import schedd_config
 from testbed.pool import Pool, SiteSpec
 
 from .measure import cpu_with_children, find_daemon, memory
 from .record import Figure, Result
 
+RELEASES = ("25.14", "23.9")
 KEYED_GOAL, KEYED_AD_GOAL = 1.3, 2000
-UNIT_SEPARATOR = "\x1f"
-"""condor_submit splits an item at it instead of at commas; not on 23.9."""
+SETS = 4
+"""Sets of datasets that the jobs which are counted in autoclusters have in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,41 +49,48 @@ JOB_TRANSFORM_BenchmarkClause @=end
 KEYED = Arm("keyed, by hydrator submit", schedd_config(Settings()), keys=True)
 PLAINLY = Arm("plain", schedd_config(Settings()))
 ARMS = (PLAIN, LIST, WRAPPED, KEYED, PLAINLY)
-ROUNDS = {LIST: 5, KEYED: 5, PLAINLY: 5}
+COMPARED = (LIST, KEYED, PLAINLY)
+ROUNDS = 3
 """Each form is weighed once, and those of the goals in turn so many times; medians count."""
+
+
+def description(arm: Arm, names: Sequence[str]) -> list[str]:
+    """Return the lines of a job with the datasets *names*, in the form *arm*."""
+    lines = []
+    if arm.lists:
+        lines.append("+RequiredDatasets = {" + ",".join(f'"{name}"' for name in names) + "}")
+    if arm.keys:
+        key = hash_key([Did(name) for name in names])
+        lines += [f'+DataLocalityKey = "{key}"', f'+DataLocalityKeyFor = "{",".join(names)}"']
+    return lines
+
+
+def names_of(number: int, datasets: int) -> list[str]:
+    return [f"lofar:L{667_000 + number}_SAP000_SB{band:03}_uv" for band in range(datasets)]
 
 
 def submission(arm: Arm, jobs: int, datasets: int) -> str:
     """Build *jobs* held jobs of *datasets* datasets each; no two jobs have the same datasets."""
     lines = ["executable = /bin/true", "request_cpus = 1", "request_memory = 10", "request_disk = 1"]
     lines += ["hold = true"]
-    if arm.lists:
-        lines.append("+RequiredDatasets = $(list)")
-    if arm.keys:
-        lines += ['+DataLocalityKey = "$(key)"', '+DataLocalityKeyFor = "$(names)"']
-    rows = []
     for job in range(jobs):
-        names = [f"lofar:L{667_000 + job}_SAP000_SB{number:03}_uv" for number in range(datasets)]
-        listed = "{" + ",".join(f'"{name}"' for name in names) + "}"
-        key = (hash_key(names), ",".join(names)) if arm.keys else ()
-        rows.append(UNIT_SEPARATOR.join((*key, listed)))
-    variables = "key,names,list" if arm.keys else "list"
-    return "\n".join([*lines, f"queue {variables} from (", *rows, ")", ""])
+        lines += [*description(arm, names_of(job, datasets)), "queue"]
+    return "\n".join([*lines, ""])
 
 
-def weigh(arm: Arm, jobs: int, datasets: int) -> tuple[dict[str, float], str]:
+def weigh(release: str, arm: Arm, jobs: int, datasets: int) -> tuple[dict[str, float], str]:
     """Submit the jobs to a new schedd; return its growth and the time, and HTCondor's version."""
     extra = {"schedd": arm.configuration}
-    release = os.environ.get("HYDRATOR_TEST_HTCONDOR")
     with Pool.start(release, [SiteSpec("UK", cpus=1)], extra) as pool:
         # a schedd keeps the memory of a transaction, twice the list, for the next one: so it has had one
-        text = submission(arm, jobs, datasets)
-        pool.run("condor_submit", "-terse", "-", user="alice", input=text, timeout=600)
+        file = pool.user_home("alice") / "jobs.sub"
+        file.write_text(submission(arm, jobs, datasets))
+        pool.run("condor_submit", "-terse", file, user="alice", timeout=600)
         schedd = find_daemon(pool.pids("schedd"))
         log = next(Path(pool.home).rglob("job_queue.log"))
         before = memory(schedd, "Rss"), log.stat().st_size
         busy, begun = cpu_with_children(schedd), time.monotonic()
-        submitted = pool.run("condor_submit", "-terse", "-", user="alice", input=text, timeout=600).stdout
+        submitted = pool.run("condor_submit", "-terse", file, user="alice", timeout=600).stdout
         cluster = int(submitted.partition(".")[0])
         seconds = time.monotonic() - begun
         ad = pool.run("condor_q", f"{cluster}.0", "-long").stdout
@@ -93,42 +104,91 @@ def weigh(arm: Arm, jobs: int, datasets: int) -> tuple[dict[str, float], str]:
         return sample, pool.version
 
 
+def count_autoclusters(release: str, arm: Arm, jobs: int, datasets: int) -> dict[str, int]:
+    """Submit *jobs* one a second, every other with one of SETS; return the autoclusters and what makes them.
+
+    ``pairs`` are the keys times the lanes that occur, ``ends`` the ends of waits.
+    """
+    extra = {"schedd": arm.configuration}
+    with Pool.start(release, [SiteSpec("UK", cpus=1)], extra) as pool:
+        for job in range(jobs):
+            lines = ["executable = /bin/true", "request_memory = 10 TB"]  # no slot has so much
+            lines += description(arm, names_of(job // 2 % SETS, datasets)) if job % 2 else []
+            pool.run("condor_submit", "-terse", "-", user="alice", input="\n".join([*lines, "queue", ""]))
+            time.sleep(1)
+        names = ("AutoClusterId", "DataLocalityKey", "DataLocalityLane", "DataLocalityAnyAfter")
+
+        def clustered() -> list[dict[str, Any]]:
+            ads = pool.jobs("true", *names)
+            return ads if all("AutoClusterId" in ad for ad in ads) else []
+
+        ads = pool.wait(clustered, "all jobs to be in autoclusters")
+        keyed = [ad for ad in ads if "DataLocalityKey" in ad]
+        return {
+            "autoclusters": len({ad["AutoClusterId"] for ad in ads}),
+            "pairs": len({(ad["DataLocalityKey"], ad["DataLocalityLane"]) for ad in keyed}),
+            "ends": len({ad["DataLocalityAnyAfter"] for ad in keyed}),
+        }
+
+
 def run(quick: bool = False) -> Result:
-    """Weigh all forms, each in a pool of its own."""
-    jobs, datasets = (100, 10) if quick else (2000, 50)
-    rounds: dict[Arm, list[dict[str, float]]] = {arm: [] for arm in ARMS}
-    version = ""
-    for number in range(1 if quick else max(ROUNDS.values())):
-        for arm in ARMS:
-            if number < ROUNDS.get(arm, 1):
-                sample, version = weigh(arm, jobs, datasets)
+    """Weigh all forms and count their autoclusters, each in a pool of its own."""
+    jobs, datasets, trickled = (100, 10, 10) if quick else (2000, 50, 60)
+    found: list[Figure] = []
+    raw: dict[str, Any] = {}
+    versions = {}
+    for release in RELEASES:
+        rounds: dict[Arm, list[dict[str, float]]] = {arm: [] for arm in ARMS}
+        for number in range(1 if quick else ROUNDS):
+            for arm in COMPARED if number else ARMS:
+                sample, versions[f"HTCondor {release}"] = weigh(release, arm, jobs, datasets)
                 rounds[arm].append(sample)
-    samples = {
-        arm: {name: median(sample[name] for sample in several) for name in several[0]}
-        for arm, several in rounds.items()
-    }
-    raw: Mapping[str, Any] = {arm.name: several for arm, several in rounds.items()}
-    how = " ".join(HOW.split()).format(jobs=jobs, datasets=datasets)
-    return Result("job_weight", tuple(figures(samples, jobs)), how, raw, {"HTCondor": version})
+        clusters = {
+            arm: count_autoclusters(release, arm, trickled, 2 if arm is PLAINLY else datasets)
+            for arm in (PLAIN, KEYED, PLAINLY)
+        }
+        samples = {
+            arm: {name: median(sample[name] for sample in several) for name in several[0]}
+            for arm, several in rounds.items()
+        }
+        found += [
+            replace(figure, name=f"{release}, {figure.name}")
+            for figure in (*figures(samples, jobs), *cluster_figures(clusters, trickled))
+        ]
+        raw[release] = {arm.name: several for arm, several in rounds.items()}
+        raw[release] |= {f"autoclusters, {arm.name}": counts for arm, counts in clusters.items()}
+    how = " ".join(HOW.split()).format(jobs=jobs, datasets=datasets, trickled=trickled, sets=SETS)
+    return Result("job_weight", tuple(found), how, raw, versions)
+
+
+def cluster_figures(clusters: Mapping[Arm, Mapping[str, int]], jobs: int) -> Sequence[Figure]:
+    """Return the autoclusters of *jobs* jobs: as many as of a stock pool, and keys times lanes beyond it."""
+    stock = clusters[PLAIN]["autoclusters"]
+    return [
+        Figure(
+            f"autoclusters of {jobs} jobs, {arm.name}",
+            counts["autoclusters"],
+            "",
+            None if arm is PLAIN else stock + counts["pairs"],
+            "" if arm is PLAIN else f"{counts['pairs']} keys times lanes, {counts['ends']} ends of waits",
+        )
+        for arm, counts in clusters.items()
+    ]
 
 
 def figures(samples: Mapping[Arm, Mapping[str, float]], jobs: int) -> Sequence[Figure]:
     """Return the comparisons that have a goal, then the weight of every form."""
-    listed, keyed, plainly = (samples[arm] for arm in (LIST, KEYED, PLAINLY))
-    compared = [
-        Figure("keyed jobs: schedd memory", keyed["schedd_mib"] / listed["schedd_mib"], "times", KEYED_GOAL),
-        Figure(
-            "keyed jobs: condor_submit",
-            keyed["submit_seconds"] / listed["submit_seconds"],
-            "times",
-            KEYED_GOAL,
-        ),
-        Figure("keyed jobs: ad", keyed["ad_bytes"] - listed["ad_bytes"], "bytes more", KEYED_AD_GOAL),
-        Figure(
-            "plain jobs: schedd memory", plainly["schedd_mib"] / listed["schedd_mib"], "times", KEYED_GOAL
-        ),
-        Figure("plain jobs: ad", plainly["ad_bytes"] - listed["ad_bytes"], "bytes more", KEYED_AD_GOAL),
-    ]
+    listed = samples[LIST]
+    compared = []
+    for word, arm in (("keyed", KEYED), ("plain", PLAINLY)):
+        one = samples[arm]
+        memory_ratio, submit_ratio = (one[name] / listed[name] for name in ("schedd_mib", "submit_seconds"))
+        more = one["ad_bytes"] - listed["ad_bytes"]
+        compared += [
+            Figure(f"{word} jobs: schedd memory", memory_ratio, "times", KEYED_GOAL),
+            Figure(f"{word} jobs: condor_submit", submit_ratio, "times", KEYED_GOAL),
+            Figure(f"{word} jobs: ad", more, "bytes more", KEYED_AD_GOAL),
+        ]
     for arm, sample in samples.items():
         compared += [
             Figure(f"schedd memory a job, {arm.name}", sample["schedd_mib"] * 1024 / jobs, "kB"),
@@ -147,7 +207,9 @@ of the schedd's resident memory, CPU is that of the schedd. Keyed jobs carry the
 `hydrator submit filter` adds. Plain jobs carry the list alone. Both are compared with jobs that carry the
 list and no configuration of ours. condor_submit stores Requirements once for all jobs of a submission, with
 the clause of the configuration; a transform stores them in each job, as one form shows. The list alone, the
-keyed jobs and the plain jobs are weighed five times in turn, and the medians count. The pool configuration
-has its defaults."""
+keyed jobs and the plain jobs are weighed three times in turn, and the medians count. The pool configuration
+has its defaults. Autoclusters are counted of {trickled} idle jobs that come one a second, every other with
+one of {sets} sets: without configuration, keyed ({datasets} datasets) and plain (2 datasets). The goal is as
+many as without configuration, and the keys times the lanes that occur."""
 
 __all__ = ["run"]

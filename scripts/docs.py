@@ -379,7 +379,6 @@ JSON: Mapping[str, Any] = {
     "report": Report,
     "run-anywhere": dict[str, int],
     "submit rapthor --dry-run": Outlook,
-    "submit rapthor --as ad": dict[str, Any],
     "token list": list[TokenRow],
     "staging list": StagingList,
     "staging approve": StagingAnswer,

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from hydrator.config import SubmitSettings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunResources, RunSites, submit_description
+from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunSites, submit_description
 from hydrator.submit.submit_files.datasets import add_datasets
 from hydrator.submit.submit_files.description import read_description
 from hydrator.submit.submit_files.values import quote_arguments
@@ -52,10 +53,10 @@ def rapthor(
     container: str | None = None,
     wish: RunOptions,
 ) -> str:
-    run = RapthorRun("run-1", (Did("lofar:L1.ms"),), options=wish)
+    run = RapthorRun("run-1", "run-1", (Did("lofar:L1.ms"),), options=wish)
     text = submit_description(
         run,
-        RunResources(1, 1, 1, container),
+        SubmitSettings(cpus=1, memory_gb=1, disk_gb=1, container=container),
         origin=origin,
         input_files=inputs,
         command=command,

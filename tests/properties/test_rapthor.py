@@ -54,7 +54,7 @@ def test_the_parset_that_travels_says_the_same_but_where_it_runs(input_ms, more)
 @given(DIDS, st.text("abc 0'$\"`\\&|><()", max_size=20))
 @settings(max_examples=40, deadline=None)
 def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, rank):
-    run = RapthorRun("r", tuple(dids), {}, RunOptions(rank=rank))
+    run = RapthorRun("r", "r", tuple(dids), {}, RunOptions(rank=rank))
     text = export_lines(run, {}, {})
     printed = subprocess.run(
         ["/bin/sh", "-c", f'{text}printf %s "$_CONDOR_RequiredDatasets|$_CONDOR_APPEND_RANK_VANILLA"'],
@@ -67,7 +67,7 @@ def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, rank):
 
 @given(DIDS, st.lists(st.tuples(OPTIONS, st.text("ab =1", max_size=5)), max_size=3))
 def test_toil_finds_in_its_parameters_what_was_there_and_what_is_ours(dids, before):
-    run = RapthorRun("r", tuple(dids))
+    run = RapthorRun("r", "r", tuple(dids))
     attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
     merged = toil_params(attributes, ";".join(f"{key}={value}" for key, value in before))
     parts = [part.split("=", 1) for part in merged.split(";")]  # as Toil does it

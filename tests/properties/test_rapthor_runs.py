@@ -20,6 +20,6 @@ def test_equal_runs_say_the_same_in_whatever_order_they_name_their_datasets(name
     chance.shuffle(shuffled)
     backwards = dict(reversed(known.items()))
     assert (
-        RapthorRun("r", tuple(shuffled), backwards).attributes
-        == RapthorRun("r", tuple(names), known).attributes
+        RapthorRun("r", "r", tuple(shuffled), backwards).attributes
+        == RapthorRun("r", "r", tuple(names), known).attributes
     )

@@ -3,11 +3,11 @@
 Pure: values in, text out.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hydrator.config import SubmitSettings
 from hydrator.domain.ads.classad import escape_macros, list_literal, string_literal
 from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.errors import ConfigError
@@ -15,7 +15,7 @@ from hydrator.domain.model import Did, Site
 from hydrator.domain.text import format_count
 from hydrator.reconcile.misses import PATHS_ATTRIBUTE
 from hydrator.submit.bindings import job_attributes
-from hydrator.submit.gpus import GpuChoice, mebibytes
+from hydrator.submit.gpus import GpuChoice, gpu_choice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere
 from hydrator.submit.submit_files.values import (
     line_problems,
@@ -32,27 +32,6 @@ WRAPPER_FILE = "hydrator-job-start.py"
 RESULT_FOLDERS = ("images", "logs", "plots", "regions", "skymodels", "solutions")
 """Folders that HTCondor returns from Rapthor's working folder: all but ``pipelines``, which has
 copies of the data."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunResources:
-    """Resources that a run requests of its slot; a GB is 1e9 bytes, as in the configuration.
-
-    If ``gpu`` is set, cores and memory depend on whether the slot has a free GPU.
-    """
-
-    cpus: int
-    memory_gb: float
-    disk_gb: float
-    container: str | None = None
-    gpu: GpuChoice | None = None
-
-    @property
-    def requests(self) -> dict[str, str]:
-        """The request commands of the submit description."""
-        plain = {"request_cpus": str(self.cpus), "request_memory": str(mebibytes(self.memory_gb))}
-        requests = self.gpu.requests if self.gpu else plain
-        return {**requests, "request_disk": str(max(1, round(self.disk_gb * 1e9 / 2**10)))}  # KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +56,14 @@ class RapthorRun:
     """A Rapthor run with the datasets of its measurement sets.
 
     ``name`` is the value of the job attribute WorkflowRun and should be unique. ``label`` is the name of the
-    batch and of the job's files; an empty ``label`` means ``name``.
+    batch and of the job's files.
     """
 
     name: str
+    label: str
     dids: tuple[Did, ...]
     sizes: Mapping[Did, int] = field(default_factory=dict)
     options: RunOptions = field(default_factory=RunOptions)
-    label: str = ""
-
-    @property
-    def title(self) -> str:
-        return self.label or self.name
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -120,7 +95,7 @@ def run_name(text: str) -> str:
 
 def submit_description(
     run: RapthorRun,
-    resources: RunResources,
+    submit: SubmitSettings,
     *,
     origin: str,
     input_files: Sequence[str],
@@ -132,7 +107,8 @@ def submit_description(
 
     Args:
         run: the run with its datasets.
-        resources: the resources to request.
+        submit: the resources to request. With a GPU, cores and memory depend on whether the slot has a free
+            one.
         origin: the name of the user's parset, for a comment.
         input_files: files that HTCondor transfers with the job, in addition to the wrapper.
         command: the command that the wrapper starts after it has found the data.
@@ -142,17 +118,18 @@ def submit_description(
     Raises:
         ConfigError: the description cannot contain a file name, the container or a line of the user.
     """
-    _reject_unfit(resources.container, input_files)
+    _reject_unfit(submit.container, input_files)
+    gpu = gpu_choice(submit, submit.gpu)
     datasets = format_count(len(set(run.dids)), "dataset")
     return _join_lines(
         f"# {printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
-        *_command_lines(resources.container, input_files, command, should_keep_folder),
-        *_name_lines(run.title),
-        *(f"{name} = {value}" for name, value in resources.requests.items()),
+        *_command_lines(submit.container, input_files, command, should_keep_folder),
+        *_name_lines(run.label),
+        *_request_lines(submit, gpu),
         "",
-        *_attribute_lines(run, resources.gpu, sites.with_paths),
+        *_attribute_lines(run, gpu, sites.with_paths),
         "",
-        *_site_lines(run.options.requirements, resources.gpu, sites),
+        *_site_lines(run.options.requirements, gpu, sites),
         *(["", *run.options.extra_lines] if run.options.extra_lines else []),
         "",
         "queue",
@@ -189,9 +166,16 @@ def _command_lines(
     ]
 
 
-def _name_lines(title: str) -> list[str]:
+def _name_lines(label: str) -> list[str]:
     endings = {"output": ".out", "error": ".err", "log": ".log", "batch_name": ""}
-    return [f"{name} = {title}{ending}" for name, ending in endings.items()]
+    return [f"{name} = {label}{ending}" for name, ending in endings.items()]
+
+
+def _request_lines(submit: SubmitSettings, gpu: GpuChoice | None) -> list[str]:
+    plain = {"request_cpus": str(submit.cpus), "request_memory": str(mebibytes(submit.memory_gb))}
+    disk = max(1, round(submit.disk_gb * 1e9 / 2**10))  # KiB
+    requests = {**(gpu.requests if gpu else plain), "request_disk": str(disk)}
+    return [f"{name} = {value}" for name, value in requests.items()]
 
 
 def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequence[Site] | None) -> list[str]:
@@ -235,15 +219,3 @@ def _reject_unfit(container: str | None, input_files: Sequence[str]) -> None:
         problems.append(f"the container {container!r} cannot be in a submit description: {why}")
     if problems:
         raise ConfigError(problems)
-
-
-def as_ad(run: RapthorRun) -> str:
-    """Return the job attributes as ClassAd text, one attribute a line."""
-    return "".join(f"{name} = {literal}\n" for name, literal in run.attributes.items())
-
-
-def as_json(run: RapthorRun) -> str:
-    """Return the job attributes as a JSON object."""
-    # a literal is JSON too, but for the braces of a list
-    texts = {name: re.sub(r"^\{(.*)\}$", r"[\1]", literal) for name, literal in run.attributes.items()}
-    return json.dumps({name: json.loads(text) for name, text in texts.items()}, indent=2) + "\n"

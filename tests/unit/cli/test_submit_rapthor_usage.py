@@ -13,7 +13,7 @@ def test_gpu_option_is_for_the_run_as_a_job_only(host):
 
 
 def test_contradicting_options_are_rejected(host):
-    messages = host.refusal("L1.ms", "--max-wait", "5", "--as", "ad", "-o", "x")
+    messages = host.refusal("L1.ms", "--max-wait", "5", "--as", "env", "-o", "x")
     assert len(messages) == 2
     assert "--json is valid only with" in host.refusal("L1.ms", "--json")[0]
 

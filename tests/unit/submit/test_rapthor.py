@@ -1,11 +1,11 @@
 """Parsets of Rapthor, and the texts of the job that runs one."""
 
 import configparser
-import json
 import shlex
 
 import pytest
 
+from hydrator.config import SubmitSettings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
@@ -13,10 +13,7 @@ from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines
 from hydrator.submit.rapthor.job import (
     RapthorRun,
     RunOptions,
-    RunResources,
     RunSites,
-    as_ad,
-    as_json,
     run_name,
     submit_description,
 )
@@ -222,14 +219,13 @@ def test_parset_lists_the_other_files_that_rapthor_reads():
 
 
 def run(*dids: str, sizes=None, **wish) -> RapthorRun:
-    return RapthorRun("r1", tuple(Did(did) for did in dids), sizes or {}, RunOptions(**wish))
+    return RapthorRun("r1", "r1", tuple(Did(did) for did in dids), sizes or {}, RunOptions(**wish))
 
 
 def description(of: RapthorRun, **more) -> str:
-    resources = RunResources(16, 64, 100, more.pop("container", None))
     return submit_description(
         of,
-        resources,
+        SubmitSettings(**more),
         origin="run.parset",
         input_files=["run.parset"],
         command=["rapthor", "run.parset"],
@@ -333,19 +329,13 @@ def test_toil_params_are_merged_and_never_empty():
     assert toil_params(ours, 'MY.requireddatasets={"old:x"};a=b=c') == 'a=b=c;+RequiredDatasets={"lofar:L1"}'
 
 
-def test_run_ad_is_printed_as_classad_or_json():
+def test_run_has_the_attributes_of_its_datasets_and_options():
     asked = run("lofar:L2", "lofar:L1", sizes={L1: 1}, mode="wait", max_wait_seconds=60)
-    assert as_ad(asked).splitlines() == [
-        'RequiredDatasets = {"lofar:L1","lofar:L2"}',
-        'DataLocality = "wait"',
-        "DataLocalityMaxWait = 60",
-        'WorkflowRun = "r1"',
-    ]
-    assert json.loads(as_json(asked)) == {
-        "RequiredDatasets": ["lofar:L1", "lofar:L2"],
-        "DataLocality": "wait",
-        "DataLocalityMaxWait": 60,
-        "WorkflowRun": "r1",
+    assert asked.attributes == {
+        "RequiredDatasets": '{"lofar:L1","lofar:L2"}',
+        "DataLocality": '"wait"',
+        "DataLocalityMaxWait": "60",
+        "WorkflowRun": '"r1"',
     }
 
 

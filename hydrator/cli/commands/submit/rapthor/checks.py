@@ -48,9 +48,7 @@ def usage_problems(submit: SubmitSettings, run: RunOptions, options: RapthorOpti
         "--gpu is valid only with --as job; Toil's steps use [submit].gpu of the file in HYDRATOR_CONFIG": (
             bool(options.gpu) and not is_job
         ),
-        "--json is valid only with --as ad or --dry-run": (
-            options.as_json and options.form != "ad" and not options.dry_run
-        ),
+        "--json is valid only with --dry-run": options.as_json and not options.dry_run,
         "--allow-unknown keeps the datasets that --skip-absent and --at-least leave out: use one of them": (
             options.allow_unknown and options.least_share is not None
         ),

@@ -7,7 +7,7 @@ from hydrator.cli.commands.submit.shared import exit_on_problems
 from hydrator.cli.options import command_of
 from hydrator.config import load
 from hydrator.submit.rapthor.environment import export_lines
-from hydrator.submit.rapthor.job import RunOptions, as_ad, as_json
+from hydrator.submit.rapthor.job import RunOptions
 
 from .checks import (
     check_expressions,
@@ -49,9 +49,7 @@ def submit_rapthor(options: RapthorOptions) -> None:
         return
     check_sites(run)
     print_start(run)
-    if options.form == "ad":
-        sys.stdout.write(as_json(run.run) if options.as_json else as_ad(run.run))
-    elif options.form == "env":
+    if options.form == "env":
         sys.stdout.write(export_lines(run.run, os.environ, read_condor_values()))
     else:
         produce_job(run, words)

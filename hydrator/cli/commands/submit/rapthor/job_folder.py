@@ -16,19 +16,18 @@ from hydrator.cli.output.new_files import (
     write_new_file,
 )
 from hydrator.cli.output.printing import print_problems
+from hydrator.config import SubmitSettings
 from hydrator.domain.errors import ConfigError
 from hydrator.submit.dataset_paths import (
     PATHS_FILE,
     check_length,
     paths_file_text,
 )
-from hydrator.submit.gpus import gpu_choice
 from hydrator.submit.job_wrapper import OTHER_SERVICES
 from hydrator.submit.rapthor.job import (
     JOB_PARSET,
     RESULT_FOLDERS,
     WRAPPER_FILE,
-    RunResources,
     RunSites,
     submit_description,
 )
@@ -42,14 +41,14 @@ from .run import PreparedRun
 
 def produce_job(run: PreparedRun, command: list[str]) -> None:
     """Print the submit description; with -o or --submit, write the job's folder, and submit the job."""
-    options, resources = run.options, _request_resources(run)
+    options, submit = run.options, _add_room_for_archives(run)
     file_by_option = _find_files_to_send(run.parset)
     names = {option: Path(file).name for option, file in file_by_option.items()}
     parset_text, changes = job_parset(run.parset, names)
     print_problems(*(f"{run.parset.origin}: {sentence}" for sentence in changes.sentences))
     _report_services()
-    description = _describe(run, resources, command, sorted(set(file_by_option.values())))
-    parent, label = options.output or Path(), run.run.title
+    description = _describe(run, submit, command, sorted(set(file_by_option.values())))
+    parent, label = options.output or Path(), run.run.label
     stem = f"{label}-{run.now:%Y%m%dT%H%M%SZ}"
     if options.output is None and not options.submit:
         sys.stdout.write(description)
@@ -75,8 +74,8 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
         )
 
 
-def _request_resources(run: PreparedRun) -> RunResources:
-    """Return the resources that the job requests; the disk includes room for unpacked archives."""
+def _add_room_for_archives(run: PreparedRun) -> SubmitSettings:
+    """Return the resources that the job requests, with disk for unpacked archives."""
     submit = run.settings.submit
     unpacked_gb = run.listing.archive_bytes(submit.unpack, run.run.sizes) / 1e9
     if unpacked_gb:
@@ -84,12 +83,10 @@ def _request_resources(run: PreparedRun) -> RunResources:
             f"the job unpacks {unpacked_gb:,.3f} GB of archives, so it requests this space in addition to"
             f" {submit.disk_gb:g} GB of scratch"
         )
-    disk_gb = submit.disk_gb + unpacked_gb
-    gpu = gpu_choice(submit, submit.gpu)
-    return RunResources(submit.cpus, submit.memory_gb, disk_gb, submit.container, gpu)
+    return submit.model_copy(update={"disk_gb": submit.disk_gb + unpacked_gb})
 
 
-def _describe(run: PreparedRun, resources: RunResources, command: list[str], files: list[str]) -> str:
+def _describe(run: PreparedRun, submit: SubmitSettings, command: list[str], files: list[str]) -> str:
     """Return the submit description.
 
     A job that can fetch its data may run at any site. A job that cannot fetch its data runs only at sites
@@ -98,7 +95,7 @@ def _describe(run: PreparedRun, resources: RunResources, command: list[str], fil
     can_fetch = bool(run.settings.submit.stage_in)
     return submit_description(
         run.run,
-        resources,
+        submit,
         origin=run.parset.origin,
         input_files=[JOB_PARSET, PATHS_FILE, WORKING_FOLDER, *files],
         command=command,

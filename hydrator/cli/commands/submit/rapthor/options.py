@@ -27,14 +27,10 @@ class RapthorOptions:
         typer.Option("--output", "-o", help="Folder in which the command makes a new folder for the job."),
     ] = None
     form: Annotated[
-        Literal["job", "env", "ad"],
-        typer.Option(
-            "--as", help="job: one job for the whole run; env: exports for Toil's steps; ad: a ClassAd."
-        ),
+        Literal["job", "env"],
+        typer.Option("--as", help="job: one job for the whole run; env: exports for Toil's steps."),
     ] = "job"
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; only with --as ad or --dry-run.")] = (
-        False
-    )
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; only with --dry-run.")] = False
     submit: Annotated[bool, typer.Option("--submit", help="Run condor_submit.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print which sites would match now.")] = (
         False

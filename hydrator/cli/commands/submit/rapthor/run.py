@@ -83,7 +83,7 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
     paths = local_paths(settings.storage, dids, {**dict.fromkeys(listing.failures, ()), **listing.contents})
     label = run_name(options.name or file.stem)
     unique_name = label if options.name else f"{label}-{int(now.timestamp())}"
-    run = RapthorRun(unique_name, tuple(dids), resolution.sizes, run_options, label)
+    run = RapthorRun(unique_name, label, tuple(dids), resolution.sizes, run_options)
     sites = rank_sites(
         run,
         facts,
