@@ -54,28 +54,30 @@ ROUNDS = 3
 """Each form is weighed once, and those of the goals in turn so many times; medians count."""
 
 
-def description(arm: Arm, names: Sequence[str]) -> list[str]:
+def description(arm: Arm, names: Sequence[str], key: str) -> list[str]:
     """Return the lines of a job with the datasets *names*, in the form *arm*."""
     lines = []
     if arm.lists:
         lines.append("+RequiredDatasets = {" + ",".join(f'"{name}"' for name in names) + "}")
     if arm.keys:
-        key = hash_key([Did(name) for name in names])
         lines += [f'+DataLocalityKey = "{key}"', f'+DataLocalityKeyFor = "{",".join(names)}"']
     return lines
 
 
-def names_of(number: int, datasets: int) -> list[str]:
-    return [f"lofar:L{667_000 + number}_SAP000_SB{band:03}_uv" for band in range(datasets)]
+def names_of(observation: int | str, datasets: int) -> list[str]:
+    return [f"lofar:L{observation}_SAP000_SB{band:03}_uv" for band in range(datasets)]
+
+
+def key_of(observation: int, datasets: int) -> str:
+    return hash_key([Did(name) for name in names_of(observation, datasets)])
 
 
 def submission(arm: Arm, jobs: int, datasets: int) -> str:
     """Build *jobs* held jobs of *datasets* datasets each; no two jobs have the same datasets."""
     lines = ["executable = /bin/true", "request_cpus = 1", "request_memory = 10", "request_disk = 1"]
-    lines += ["hold = true"]
-    for job in range(jobs):
-        lines += [*description(arm, names_of(job, datasets)), "queue"]
-    return "\n".join([*lines, ""])
+    lines += ["hold = true", *description(arm, names_of("$(observation)", datasets), "$(key)")]
+    rows = [f"{number},{key_of(number, datasets)}" for number in range(667_000, 667_000 + jobs)]
+    return "\n".join([*lines, "queue observation,key from (", *rows, ")", ""])
 
 
 def weigh(release: str, arm: Arm, jobs: int, datasets: int) -> tuple[dict[str, float], str]:
@@ -83,14 +85,13 @@ def weigh(release: str, arm: Arm, jobs: int, datasets: int) -> tuple[dict[str, f
     extra = {"schedd": arm.configuration}
     with Pool.start(release, [SiteSpec("UK", cpus=1)], extra) as pool:
         # a schedd keeps the memory of a transaction, twice the list, for the next one: so it has had one
-        file = pool.user_home("alice") / "jobs.sub"
-        file.write_text(submission(arm, jobs, datasets))
-        pool.run("condor_submit", "-terse", file, user="alice", timeout=600)
+        text = submission(arm, jobs, datasets)
+        pool.run("condor_submit", "-terse", "-", user="alice", input=text, timeout=600)
         schedd = find_daemon(pool.pids("schedd"))
         log = next(Path(pool.home).rglob("job_queue.log"))
         before = memory(schedd, "Rss"), log.stat().st_size
         busy, begun = cpu_with_children(schedd), time.monotonic()
-        submitted = pool.run("condor_submit", "-terse", file, user="alice", timeout=600).stdout
+        submitted = pool.run("condor_submit", "-terse", "-", user="alice", input=text, timeout=600).stdout
         cluster = int(submitted.partition(".")[0])
         seconds = time.monotonic() - begun
         ad = pool.run("condor_q", f"{cluster}.0", "-long").stdout
@@ -113,7 +114,9 @@ def count_autoclusters(release: str, arm: Arm, jobs: int, datasets: int) -> dict
     with Pool.start(release, [SiteSpec("UK", cpus=1)], extra) as pool:
         for job in range(jobs):
             lines = ["executable = /bin/true", "request_memory = 10 TB"]  # no slot has so much
-            lines += description(arm, names_of(job // 2 % SETS, datasets)) if job % 2 else []
+            number = job // 2 % SETS
+            if job % 2:
+                lines += description(arm, names_of(number, datasets), key_of(number, datasets))
             pool.run("condor_submit", "-terse", "-", user="alice", input="\n".join([*lines, "queue", ""]))
             time.sleep(1)
         names = ("AutoClusterId", "DataLocalityKey", "DataLocalityLane", "DataLocalityAnyAfter")

@@ -1,19 +1,14 @@
 """Globs: find the measurement sets that the globs in input_ms match, on this host or in catalogues."""
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hydrator.config import Settings
-from hydrator.domain.errors import BadDid
-from hydrator.domain.model import Did, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.submit.rapthor.parset import is_glob, matches_base_name
 
-from .lookup import base_name, is_url, look_up_configured, strip_tar
-from .search import compile_patterns, find_dids, name_part, scope_prefixes
-
-_GROUP_REFERENCE = re.compile(r"\\(?:\d+|g<\w+>)")
+from .lookup import base_name, is_url, strip_tar
+from .search import find_dids, name_part, scope_prefixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +72,7 @@ def _match_in_catalogues(
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return the matching names by glob, and the reason for each catalogue that did not answer.
 
-    The function searches for each glob in the default scope, then in any scope, then by [submit].patterns. It
-    stops at the first of these three that gives a match.
+    The function searches for each glob in the default scope, then in any scope.
     """
     matches: dict[str, list[str]] = {}
     failures: dict[str, str] = {}
@@ -89,10 +83,6 @@ def _match_in_catalogues(
         failures |= new_failures
         names = {name_part(did) for did in dids}
         matches |= {search: _match_glob(search, names, settings) for search in unmatched}
-    if unmatched := [search for search in globs if not matches[search]]:
-        by_pattern, new_failures = _find_by_patterns(unmatched, settings, catalogues)
-        failures |= new_failures
-        matches |= by_pattern
     return matches, failures
 
 
@@ -101,50 +91,6 @@ def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
     bases = sorted({base_name(search) for search in globs})
     heads = ("*:", "*/") if scope_prefix == "*" else (scope_prefix,)
     return [f"{head}{base}{tail}" for base in bases for tail in ("", ".tar", "_*.tar", "/") for head in heads]
-
-
-def _find_by_patterns(
-    globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
-) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return for each glob the names that [submit].patterns turn into existing DIDs.
-
-    A pattern turns a name into a DID, but not a DID into a name. So this function guesses names for each DID.
-    It takes the DID's name with and without the text of the glob before the first wildcard and after the last
-    wildcard. Example: ``lofar:L1_SB001`` and ``*.ms`` give ``L1_SB001.ms``. A guess is correct if it matches
-    the glob and a pattern turns the guess into that DID. The second value has the reason for each catalogue
-    that did not answer.
-    """
-    patterns = compile_patterns(settings.submit.patterns)
-    scope = settings.daemon.default_scope
-    templates = sorted({_GROUP_REFERENCE.sub("*", pattern.did) for pattern in settings.submit.patterns})
-    queries = [text if ":" in text else f"{scope or '*'}:{text}" for text in templates]
-    if not queries:
-        return {}, {}
-    dids, failures = find_dids(catalogues, queries)
-    matches: dict[str, list[str]] = {}
-    for search in globs:
-        folder, _, shape = search.rstrip("/").rpartition("/")
-        head, tail = re.split(r"[*?\[]", shape)[0], re.split(r"[*?\]]", shape)[-1]
-        bases = {
-            name: did
-            for did in sorted(dids)
-            for begin in ("", head)
-            for end in ("", tail)
-            if matches_base_name(name := f"{begin}{base_name(name_part(did))}{end}", shape)
-        }
-        matched = [base for base, did in bases.items() if _apply_patterns(base, patterns, scope) == did]
-        matches[search] = [f"{folder}/{base}" if folder else base for base in sorted(matched)]
-    return matches, failures
-
-
-def _apply_patterns(
-    name: str, patterns: Sequence[tuple[re.Pattern[str], str]], scope: str | None
-) -> Did | None:
-    """Return the DID that *patterns* give for *name*; None if no pattern matches, or the DID is not valid."""
-    try:
-        return parse_did(look_up_configured(name, {}, patterns) or "", scope)
-    except BadDid:
-        return None
 
 
 def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings) -> list[str]:
