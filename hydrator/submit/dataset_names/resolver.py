@@ -122,12 +122,18 @@ def resolve_names(
     deciding_names = {catalogue.name for catalogue in catalogues or daemon_catalogues}
     deciding = {name: answer for name, answer in answers.items() if name in deciding_names}
     failures |= {name: answer.reason for name, answer in deciding.items() if isinstance(answer, Unseen)}
-    readings, decisive = _group_readings(answers), _group_readings(deciding)
-    absent = {name: did for name, did in chosen.items() if not _is_in_catalogues(did, readings)}
-    unanswered = _find_unanswered(chosen.values(), decisive)
-    unknown |= _absent_reasons(
-        {name: did for name, did in absent.items() if did not in unanswered}, catalogues
+    dids = set(chosen.values())
+    seen = {did: [one for one in _readings(did, answers) if isinstance(one, Seen)] for did in dids}
+    decisive = {did: _readings(did, deciding) for did in dids}
+    exists = {did for did in dids if any(one.replicas or one.bytes_total is not None for one in seen[did])}
+    has_place = {did for did in dids if any(isinstance(one, Seen) and one.replicas for one in decisive[did])}
+    unanswered = frozenset(
+        did for did in dids if any(isinstance(reading, Unseen) for reading in decisive[did])
     )
+    unknown |= _absent_reasons(
+        {name: did for name, did in chosen.items() if did not in exists | unanswered}, catalogues
+    )
+    sizes = {did: [one.bytes_total for one in seen[did] if one.bytes_total is not None] for did in dids}
     return Resolution(
         names=tuple(names),
         dids=tuple(chosen.get(name) for name in names),
@@ -135,9 +141,9 @@ def resolve_names(
         ambiguous_names=ambiguous,
         unreachable_catalogues=dict(sorted(failures.items())),
         unanswered_dids=unanswered,
-        unchecked_dids=unanswered.intersection(absent.values()),
-        placeless_dids=_find_placeless(chosen.values(), decisive),
-        sizes=_largest_sizes(chosen.values(), readings),
+        unchecked_dids=unanswered - exists,
+        placeless_dids=frozenset(dids - unanswered - has_place),
+        sizes={did: max(sizes[did]) for did in sorted(dids) if sizes[did]},
         answers=answers,
     )
 
@@ -186,22 +192,14 @@ def _apply_default_scope(
     return dids, reasons
 
 
-def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> frozenset[Did]:
-    """Return the *dids* for which the answer of at least one catalogue is missing."""
-    no_reading = [Unseen("")]
-    return frozenset(
-        did for did in dids if any(isinstance(reading, Unseen) for reading in readings.get(did, no_reading))
-    )
-
-
-def _find_placeless(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> frozenset[Did]:
-    """Return the *dids* of which all catalogues answered that no site has a replica."""
-    return frozenset(
-        did
-        for did in dids
-        if readings.get(did)
-        and all(isinstance(reading, Seen) and not reading.replicas for reading in readings[did])
-    )
+def _readings(did: Did, answers: Mapping[str, Survey | Unseen]) -> list[Seen | Unseen]:
+    """Return what each catalogue said of *did*; a catalogue that failed said nothing of any dataset."""
+    found = [
+        answer if isinstance(answer, Unseen) else answer.readings[did]
+        for answer in answers.values()
+        if isinstance(answer, Unseen) or did in answer.readings
+    ]
+    return found or [Unseen("")]
 
 
 def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
@@ -213,35 +211,6 @@ def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalo
         question = f"; did you mean {' or '.join(similar[did])}?" if similar.get(did) else ""
         reasons[name] = f"{did} is in no catalogue{question or advice}"
     return reasons
-
-
-def _group_readings(answers: Mapping[str, Survey | Unseen]) -> dict[Did, list[Seen | Unseen]]:
-    readings: dict[Did, list[Seen | Unseen]] = {}
-    failed = [answer for answer in answers.values() if isinstance(answer, Unseen)]
-    for answer in answers.values():
-        if isinstance(answer, Survey):
-            for did, reading in answer.readings.items():
-                readings.setdefault(did, [*failed]).append(reading)
-    return readings
-
-
-def _is_in_catalogues(did: Did, readings: Mapping[Did, Sequence[Seen | Unseen]]) -> bool:
-    """Return whether a catalogue has a replica of *did*, or at least the size of *did*."""
-    return any(
-        isinstance(reading, Seen) and (reading.replicas or reading.bytes_total is not None)
-        for reading in readings.get(did, ())
-    )
-
-
-def _largest_sizes(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> dict[Did, int]:
-    sizes = {}
-    for did in sorted(set(dids)):
-        values = [
-            r.bytes_total for r in readings.get(did, ()) if isinstance(r, Seen) and r.bytes_total is not None
-        ]
-        if values:
-            sizes[did] = max(values)
-    return sizes
 
 
 def _parse_explicit_did(name: str) -> Did | None:
