@@ -136,7 +136,7 @@ def count_autoclusters(release: str, arm: Arm, jobs: int, datasets: int) -> dict
 
 def run(quick: bool = False) -> Result:
     """Weigh all forms and count their autoclusters, each in a pool of its own."""
-    jobs, datasets, trickled = (100, 10, 10) if quick else (2000, 50, 60)
+    jobs, datasets, trickled = (100, 10, 10) if quick else (2000, 50, 40)
     found: list[Figure] = []
     raw: dict[str, Any] = {}
     versions = {}
