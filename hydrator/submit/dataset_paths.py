@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hydrator.config import StorageArea
-from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import DatasetFile, Did, Site
 from hydrator.domain.untrusted import has_unsafe_parts
 
@@ -186,22 +185,6 @@ def paths_file_text(
     if site_attributes is not None:
         body["site_keys"] = list(site_attributes)
     return json.dumps(body, indent=None if contents else 1) + "\n"
-
-
-MAX_PATHS_BYTES = 16_000_000
-"""HTCondor transfers hydrator-paths.json with each job."""
-
-
-def check_length(text: str) -> str:
-    """Return *text*, the content of hydrator-paths.json, unchanged.
-
-    Raises:
-        ConfigError: *text* is longer than ``MAX_PATHS_BYTES``.
-    """
-    if len(text) > MAX_PATHS_BYTES:
-        problem = f"hydrator-paths.json has {len(text):,} bytes, {MAX_PATHS_BYTES:,} are allowed"
-        raise ConfigError([f"{problem}: submit fewer datasets in one run"])
-    return text
 
 
 def _dataset_entry(

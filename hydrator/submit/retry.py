@@ -12,18 +12,11 @@ from hydrator.reconcile.misses import (
 )
 
 TRIES = 5
-SITE_ATTRIBUTES = (
-    "GLIDEIN_ResourceName",
-    "GLIDEIN_CMSSite",
-    "GLIDEIN_Site",
-    "GLIDEIN_SiteResource",
-    "SiteLocation",
-)
 _MISSED_SITES = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
 _ADVICE = "; see its stderr, report it to the operator, then run condor_release"
 
 
-def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
+def avoid_missed_sites_clause(site_attributes: Sequence[str]) -> str:
     """Build the clause for Requirements that excludes sites where this job recently could not read its data.
 
     If the schedd held the job because it could not read its data, and a user released the job, the clause
@@ -49,7 +42,7 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) 
     )
 
 
-def path_known_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
+def path_known_clause(site_attributes: Sequence[str]) -> str:
     """Build the clause for Requirements that allows only sites with a path to every dataset.
 
     The job attribute PATHS_ATTRIBUTE lists these sites. The comparison respects letter case, as in the job
@@ -60,10 +53,10 @@ def path_known_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
 
 
 def retry_elsewhere(
-    requirements: str = "",
+    requirements: str,
+    site_attributes: Sequence[str],
     *,
     tries: int = TRIES,
-    site_attributes: Sequence[str] = SITE_ATTRIBUTES,
     data_sites: Sequence[str] = (),
     grace_seconds: int = GRACE_SECONDS,
 ) -> list[str]:
@@ -78,8 +71,8 @@ def retry_elsewhere(
 
     Args:
         requirements: the job's own Requirements expression; may be empty.
-        tries: the number of misses after which the schedd holds the job, 1 or more.
         site_attributes: as for :func:`avoid_missed_sites_clause`.
+        tries: the number of misses after which the schedd holds the job, 1 or more.
         data_sites: the sites that have the job's data; empty if they are not known.
         grace_seconds: after its last miss the job waits this many seconds for a site that is not in
             *data_sites*.

@@ -14,6 +14,7 @@ from hydrator.config import StorageArea
 from hydrator.domain.model import Did
 from hydrator.reconcile.misses import parse_misses
 from hydrator.submit.dataset_paths import local_paths, paths_file_text
+from hydrator.submit.job_wrapper import SITE_KEYS
 from hydrator.submit.retry import retry_elsewhere
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
@@ -96,7 +97,7 @@ class Storage:
             "request_disk = 1",
             f"+RequiredDatasets = {{{listed}}}",
             '+DataLocality = "require"',
-            *retry_elsewhere(tries=tries, data_sites=data_sites, grace_seconds=2),
+            *retry_elsewhere("", SITE_KEYS, tries=tries, data_sites=data_sites, grace_seconds=2),
             *more.splitlines(),
             "queue",
         ]

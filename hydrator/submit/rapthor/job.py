@@ -202,7 +202,7 @@ def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: RunSites)
         "# if data is missing at a site, the wrapper ends the job, and the schedd tries another site",
         *retry_elsewhere(
             " && ".join(f"({clause})" for clause in clauses) if len(clauses) > 1 else "".join(clauses),
-            site_attributes=sites.attributes,
+            sites.attributes,
             data_sites=sites.with_data or sites.with_paths or (),
         ),
     ]

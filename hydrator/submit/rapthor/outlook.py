@@ -76,41 +76,29 @@ def rank_sites(
         can_fetch: the job has a stage-in command.
         unanswered_dids: the datasets about which a catalogue did not answer: they may be at any site.
     """
-    outlooks = [
-        _site_outlook(site, facts, run, paths.get(site, ()), unanswered_dids, now=now, can_fetch=can_fetch)
-        for site, facts in sites.items()
-    ]
-    return tuple(sorted(outlooks, key=lambda o: (-(o.local_bytes or 0), -o.available_count, o.site)))
-
-
-def _site_outlook(
-    site: Site,
-    site_facts: SiteFacts,
-    run: RapthorRun,
-    paths: Collection[Did],
-    unanswered_dids: Collection[Did],
-    *,
-    now: float,
-    can_fetch: bool,
-) -> SiteOutlook:
     dids = sorted(set(run.dids))
     unlisted = {did: _NOT_KNOWN if did in unanswered_dids else _ABSENT for did in dids}
-    states = unlisted | {did: str(site_facts.facts[did].state) for did in dids if did in site_facts.facts}
-    available = [did for did in dids if states[did] == State.AVAILABLE]
-    times = [(site_facts.facts[did].as_of or site_facts.as_of).timestamp() for did in available]
     has_all_sizes = all(did in run.sizes for did in dids)
-    missing = {did: states[did] for did in dids if did not in available}
-    has_paths = all(did in paths for did in dids)
-    return SiteOutlook(
-        site,
-        available_count=len(available),
-        missing_states=missing,
-        local_bytes=sum(run.sizes[did] for did in available) if has_all_sizes else None,
-        oldest_age_seconds=int(now - min(times)) if times else None,
-        has_paths=has_paths,
-        can_fetch=can_fetch,
-        can_run=not missing and (has_paths or can_fetch),
-    )
+    outlooks = []
+    for site, at in sites.items():
+        states = {did: str(at.facts[did].state) if did in at.facts else unlisted[did] for did in dids}
+        available = [did for did in dids if states[did] == State.AVAILABLE]
+        times = [(at.facts[did].as_of or at.as_of).timestamp() for did in available]
+        missing = {did: states[did] for did in dids if did not in available}
+        has_paths = all(did in paths.get(site, ()) for did in dids)
+        outlooks.append(
+            SiteOutlook(
+                site,
+                available_count=len(available),
+                missing_states=missing,
+                local_bytes=sum(run.sizes[did] for did in available) if has_all_sizes else None,
+                oldest_age_seconds=int(now - min(times)) if times else None,
+                has_paths=has_paths,
+                can_fetch=can_fetch,
+                can_run=not missing and (has_paths or can_fetch),
+            )
+        )
+    return tuple(sorted(outlooks, key=lambda o: (-(o.local_bytes or 0), -o.available_count, o.site)))
 
 
 def explain_no_qualified_site(run: RapthorRun, sites: Sequence[SiteOutlook]) -> str:

@@ -11,12 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hydrator.config import StorageArea
-from hydrator.domain.errors import BadDid, ConfigError
+from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetFile, Did, parse_did
 from hydrator.submit.dataset_paths import (
-    MAX_PATHS_BYTES,
     StorageFolder,
-    check_length,
     dataset_path,
     hash_path,
     identity_path,
@@ -149,11 +147,6 @@ def test_folder_of_unpacked_archives_has_no_expected_size():
         return json.loads(text)["datasets"][0].get("bytes")
 
     assert [size("lofar:L1.ms.tar"), size("lofar:L1.ms/table.dat")] == [None, 7]
-
-
-def test_paths_file_that_is_too_long_is_rejected():
-    with pytest.raises(ConfigError, match="submit fewer datasets"):
-        check_length("x" * (MAX_PATHS_BYTES + 1))
 
 
 def test_first_area_of_a_site_with_the_dataset_counts():

@@ -8,7 +8,7 @@ from hydrator.domain.model import Did, Site, from_unix
 from hydrator.reconcile import misses
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.job_wrapper import Dataset, WrapperError
-from hydrator.submit.retry import SITE_ATTRIBUTES, retry_elsewhere
+from hydrator.submit.retry import retry_elsewhere
 from tests.archives import tar_of
 from tests.unit.submit.test_job_wrapper import FILE
 from tests.unit.submit.test_job_wrapper_files import L1, table
@@ -18,7 +18,6 @@ NOW = 1_763_690_400
 
 def test_wrapper_and_submit_side_have_equal_constants():
     assert job_start.RETRY_STATUS == misses.MISSED_EXIT_STATUS
-    assert job_start.SITE_KEYS == SITE_ATTRIBUTES
     for attribute in (misses.MISSES_ATTRIBUTE, misses.SITES_ATTRIBUTE, misses.AVOID_UNTIL_ATTRIBUTE):
         assert f'"{attribute}"' in FILE.read_text()
 
@@ -116,7 +115,7 @@ def test_misses_are_parsed_from_the_job_ad_and_other_texts_skipped():
 
 
 def test_retry_lines_keep_the_jobs_requirements_in_parentheses():
-    lines = retry_elsewhere("A || B", tries=3, site_attributes=["GLIDEIN_Site"])
+    lines = retry_elsewhere("A || B", ["GLIDEIN_Site"], tries=3)
     (requirements,) = [line for line in lines if line.startswith("requirements = ")]
     assert requirements.startswith("requirements = (A || B) && ")
     assert "job_machine_attrs = DataLocalitySite, GLIDEIN_Site" in lines

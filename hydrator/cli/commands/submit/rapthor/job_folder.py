@@ -18,11 +18,7 @@ from hydrator.cli.output.new_files import (
 from hydrator.cli.output.printing import print_problems
 from hydrator.config import SubmitSettings
 from hydrator.domain.errors import ConfigError
-from hydrator.submit.dataset_paths import (
-    PATHS_FILE,
-    check_length,
-    paths_file_text,
-)
+from hydrator.submit.dataset_paths import PATHS_FILE, paths_file_text
 from hydrator.submit.job_wrapper import OTHER_SERVICES
 from hydrator.submit.rapthor.job import (
     JOB_PARSET,
@@ -149,7 +145,7 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
 def _paths_text(run: PreparedRun) -> str:
     """Return the content of hydrator-paths.json."""
     settings = run.settings
-    text = paths_file_text(
+    return paths_file_text(
         run.resolution.pairs,
         run.paths,
         settings.submit.stage_in,
@@ -158,7 +154,6 @@ def _paths_text(run: PreparedRun) -> str:
         contents=run.listing.contents,
         unpack=settings.submit.unpack,
     )
-    return check_length(text)
 
 
 def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str]) -> Path:
