@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
-from .loaded_cli import run_hydrator
 from .metrics import total
 from .patience import LIMIT_SECONDS, wait_for
 from .pool import DOMAIN, Pool
@@ -25,6 +24,16 @@ from .processes import end
 
 HYDRATOR = (sys.executable, "-m", "hydrator.cli")
 Road = Literal["file", "url", "collector"]
+
+
+def run_hydrator(
+    words: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ``hydrator`` with *words*, without standard input, in *folder* (default: that of this process)."""
+    return subprocess.run(
+        [*HYDRATOR, *words], cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
 
 
 class CatalogueSection(Protocol):

@@ -4,17 +4,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 
-from testbed.loaded_cli import run_hydrator
+from testbed.installation import HYDRATOR, run_hydrator
 from testbed.patience import LIMIT_SECONDS, wait_for
 from testbed.ports import free_port
-
-HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 
 
 class Running:

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from testbed.loaded_cli import run_hydrator
+from testbed.installation import run_hydrator
 from testbed.pool import Pool
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cached import Unavailable
-from testbed.installation import Installation, ListedCatalogue
-from testbed.loaded_cli import run_hydrator
+from testbed.installation import Installation, ListedCatalogue, run_hydrator
 from testbed.pool import UIDS, Pool
 from testbed.rapthor import example
 
