@@ -1,23 +1,20 @@
 """A stand-in for SKA's DMAPI, Site Capabilities and IAM, from recorded answers, defects included.
 
 It is not DMAPI, whose source is not public. Inferred and not recorded: the listing of a namespace.
-`put` sets its content and `habits` its defects. Loopback only.
+`put` sets its content and `habits` its defects.
 """
 
+import base64
 import hashlib
 import json
 import random
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+import httpx
+
+from .loopback import LoopbackRequest, LoopbackServer
 
 CLIENT, SECRET = "hydrator", "not-a-real-secret"
 DM_AUDIENCE, SC_AUDIENCE = "data-management-api", "site-capabilities-api"
@@ -55,7 +52,10 @@ class Held:
 
 
 class DmapiStandIn:
-    """All three services on one port: ``/dm``, ``/sc`` and ``/token``."""
+    """All three services, at ``/dm``, ``/sc`` and ``/token`` of ``root``.
+
+    Clients in this process get answers by ``transport``; within ``with``, all get them at a port of loopback.
+    """
 
     def __init__(self) -> None:
         self.habits = Habits()
@@ -67,44 +67,18 @@ class DmapiStandIn:
         self.areas: list[dict[str, Any]] = []
         self.services: list[dict[str, Any]] = []
         self.calls: list[str] = []
+        self.root = "http://dmapi.invalid"
+        self.transport = httpx.MockTransport(self.answer)
         self._tokens: dict[str, tuple[str, float]] = {}
         self._random = random.Random(0)
-        dm = {
-            "/data/list": self._namespaces,
-            "/data/list/{namespace}": self._listing,
-            "/data/locate/{namespace}/{name:path}": self._locate,
-            "/metadata/{namespace}/{name:path}": self._metadata,
-            "/ping": self._ping,
-        }
-        sc = {
-            f"/{kind}": self._capabilities(kind)
-            for kind in ("nodes", "sites", "storages", "storage-areas", "services")
-        }
-        routes = [Route("/token", self._token, methods=["POST"])]
-        routes += [Route(f"/dm/api/v1{path}", self._guard(DM_AUDIENCE, call)) for path, call in dm.items()]
-        routes += [Route(f"/sc/api/v1{path}", self._guard(SC_AUDIENCE, call)) for path, call in sc.items()]
-        config = uvicorn.Config(
-            Starlette(routes=routes), host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none"
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        while not self._server.started:
-            if not self._thread.is_alive():
-                raise RuntimeError("the stand-in did not start")
-            time.sleep(0.01)
+        self._server = LoopbackServer(self._reply).__enter__()
+        self.root = self._server.url
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(10)
-
-    @property
-    def root(self) -> str:
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}"
+        self._server.__exit__()
 
     @property
     def url(self) -> str:
@@ -147,77 +121,89 @@ class DmapiStandIn:
         """Expire all tokens issued so far."""
         self._tokens = dict.fromkeys(self._tokens, ("", 0.0))
 
-    async def _token(self, request: Request) -> Response:
-        self.calls.append("/token")
-        form = dict(item.split("=", 1) for item in (await request.body()).decode().split("&"))
-        import base64
+    def _reply(self, request: LoopbackRequest) -> None:
+        given = dict(request.headers.items())
+        url = f"{self.root}{request.path}"
+        found = self.answer(httpx.Request(request.command, url, headers=given, content=request.sent))
+        request.send(found.status_code, found.headers, found.content)
 
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        """Return the answer to *request*."""
+        path = request.url.path
+        self.calls.append(path)
+        if path == "/token":
+            return self._issue_token(request)
+        return self._refuse(request) or self._find(path.rpartition("/api/v1")[2], request.url.params)
+
+    def _issue_token(self, request: httpx.Request) -> httpx.Response:
+        form = dict(item.split("=", 1) for item in request.content.decode().split("&"))
         given = request.headers.get("authorization", "").removeprefix("Basic ")
         if base64.b64decode(given) != f"{CLIENT}:{SECRET}".encode():
-            return JSONResponse({"error": "invalid_client", "error_description": "Bad credentials"}, 401)
+            words = {"error": "invalid_client", "error_description": "Bad credentials"}
+            return httpx.Response(401, json=words)
         if form.get("grant_type") != "client_credentials":
-            return JSONResponse({"error": "unsupported_grant_type"}, 400)
+            return httpx.Response(400, json={"error": "unsupported_grant_type"})
         token = f"eyJ-token-{len(self._tokens)}"
         self._tokens[token] = form.get("audience", ""), time.monotonic() + self.habits.token_seconds
-        return JSONResponse({"access_token": token, "expires_in": self.habits.token_seconds})
+        return httpx.Response(200, json={"access_token": token, "expires_in": self.habits.token_seconds})
 
-    def _guard(self, audience: str, call: Callable[[Request], Response]) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
-            self.calls.append(request.url.path)
-            habits = self.habits
-            if habits.fails > 0:
-                habits.fails -= 1
-                return self._busy()
-            if habits.html:
-                return Response("<html><h1>Welcome to nginx!</h1></html>", media_type="text/html")
-            if habits.status == 503:
-                return self._busy()
-            if habits.status:
-                return JSONResponse({"detail": "configured to answer so"}, habits.status)
-            token = request.headers.get("authorization", "").removeprefix("Bearer ")
-            known, until = self._tokens.get(token, ("", 0.0))
-            if until <= time.monotonic():
-                words = "Token is inactive. This may be due to an invalid or expired token."
-                return JSONResponse({"detail": words}, 401)
-            if known != audience:
-                words = f"Token has an incorrect audience, got '{known}' expected '{audience}'"
-                nested = f"HTTP error occurred: 401, response: {json.dumps({'detail': words})}"
-                return JSONResponse({"detail": nested}, 401)
-            path = request.url.path.rpartition("/api/v1")[2]
-            if path in habits.answers:
-                return Response(json.dumps(habits.answers[path]), media_type="application/json")
-            return call(request)
+    def _refuse(self, request: httpx.Request) -> httpx.Response | None:
+        """Return the answer of a service that has other habits, or does not accept the token."""
+        habits = self.habits
+        if habits.fails > 0 or habits.status == 503:
+            habits.fails -= 1
+            after = habits.retry_after
+            return httpx.Response(503, text="try later", headers={"Retry-After": after} if after else {})
+        if habits.html:
+            return httpx.Response(200, html="<html><h1>Welcome to nginx!</h1></html>")
+        if habits.status:
+            return httpx.Response(habits.status, json={"detail": "configured to answer so"})
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        known, until = self._tokens.get(token, ("", 0.0))
+        expected = DM_AUDIENCE if request.url.path.startswith("/dm/") else SC_AUDIENCE
+        if until <= time.monotonic():
+            words = "Token is inactive. This may be due to an invalid or expired token."
+        elif known != expected:
+            inner = {"detail": f"Token has an incorrect audience, got '{known}' expected '{expected}'"}
+            words = f"HTTP error occurred: 401, response: {json.dumps(inner)}"
+        else:
+            return None
+        return httpx.Response(401, json={"detail": words})
 
-        return answer
+    def _find(self, path: str, query: httpx.QueryParams) -> httpx.Response:
+        if path in self.habits.answers:
+            return httpx.Response(200, text=json.dumps(self.habits.answers[path]))
+        match path.split("/")[1:]:
+            case ["data", "list"]:
+                return httpx.Response(200, json=self._shuffle(self.namespaces))
+            case ["data", "list", scope]:  # inferred, not recorded
+                dids = [did for did in self.held if did.startswith(f"{scope}:")]
+                return self._list([did.removeprefix(f"{scope}:") for did in dids])
+            case ["data", "locate", scope, *name]:
+                return self._locate(scope, "/".join(name), query)
+            case ["metadata", scope, *name]:
+                return self._metadata(scope, "/".join(name))
+            case ["ping"]:
+                return httpx.Response(200, json={"status": "UP", "version": "0.6.5"})
+            case ["storage-areas"]:
+                return self._capabilities(self.areas, query)
+            case ["nodes" | "sites" | "storages" | "services" as kind]:
+                return self._capabilities(getattr(self, kind), query)
+        return httpx.Response(404, json={"detail": "Not Found"})
 
-    def _busy(self) -> Response:
-        after = self.habits.retry_after
-        return PlainTextResponse("try later", 503, {"Retry-After": after} if after else {})
-
-    def _namespaces(self, _: Request) -> Response:
-        return JSONResponse(self._shuffle(self.namespaces))
-
-    def _listing(self, request: Request) -> Response:
-        """Return the listing of a namespace: inferred, not recorded."""
-        scope = request.path_params["namespace"] + ":"
-        return self._list([did.removeprefix(scope) for did in self.held if did.startswith(scope)])
-
-    def _locate(self, request: Request) -> Response:
-        namespace, name = request.path_params["namespace"], request.path_params["name"]
-        did = f"{namespace}:{name}"
-        if request.query_params.get("sort") == "nearest_by_ip":
-            return PlainTextResponse("Internal Server Error", 500)
-        if namespace in self.habits.denied:
+    def _locate(self, scope: str, name: str, query: httpx.QueryParams) -> httpx.Response:
+        did = f"{scope}:{name}"
+        if query.get("sort") == "nearest_by_ip" or did in self.habits.lost:
+            return httpx.Response(500, text="Internal Server Error")
+        if scope in self.habits.denied:
             words = "You do not have permission to access this resource."
-            return JSONResponse({"detail": words}, 403)
-        if did in self.habits.lost:
-            return PlainTextResponse("Internal Server Error", 500)
+            return httpx.Response(403, json={"detail": words})
         if did not in self.held:
-            return JSONResponse([]) if self.habits.unknown_is_empty else _unknown(did)
+            return httpx.Response(200, json=[]) if self.habits.unknown_is_empty else _unknown(did)
         entries = [self._entry(did, storage) for storage, count in self.held[did].at.items() if count]
         if self.habits.shape == "2024":
             by_storage = {e["identifier"]: {"replicas": e["replicas"], "services": []} for e in entries}
-            return JSONResponse(by_storage)
+            return httpx.Response(200, json=by_storage)
         return self._list(entries)
 
     def _entry(self, did: str, storage: str) -> dict[str, Any]:
@@ -236,10 +222,10 @@ class DmapiStandIn:
             entry["is_dataset"] = held.kind != "FILE"
         return entry
 
-    def _metadata(self, request: Request) -> Response:
-        did = f"{request.path_params['namespace']}:{request.path_params['name']}"
+    def _metadata(self, scope: str, name: str) -> httpx.Response:
+        did = f"{scope}:{name}"
         if did in self.habits.no_metadata:
-            return PlainTextResponse("Internal Server Error", 500)
+            return httpx.Response(500, text="Internal Server Error")
         if did not in self.held:
             return _unknown(did)
         held = self.held[did]
@@ -249,29 +235,22 @@ class DmapiStandIn:
             "length": held.files,
             "bytes": held.files * held.bytes_each,
         }
-        return JSONResponse({"scope": did.partition(":")[0], "name": did.partition(":")[2], **row})
+        return httpx.Response(200, json={"scope": scope, "name": name, **row})
 
-    def _ping(self, _: Request) -> Response:
-        return JSONResponse({"status": "UP", "version": "0.6.5"})
+    def _capabilities(self, rows: list[dict[str, Any]], query: httpx.QueryParams) -> httpx.Response:
+        if query.get("include_inactive") != "true":
+            rows = [_drop_falsy(row) for row in rows if not row.get("is_force_disabled")]
+        return self._list(rows)
 
-    def _capabilities(self, kind: str) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
-            rows: list[dict[str, Any]] = getattr(self, "areas" if kind == "storage-areas" else kind)
-            if request.query_params.get("include_inactive") != "true":
-                rows = [_drop_falsy(row) for row in rows if not row.get("is_force_disabled")]
-            return self._list(rows)
-
-        return answer
-
-    def _list(self, rows: list[Any]) -> Response:
-        rows = self._shuffle(rows)[: self.habits.cut_at]
-        return JSONResponse(rows, headers={"Link": '</x>; rel="next"'} if self.habits.next_page else {})
+    def _list(self, rows: list[Any]) -> httpx.Response:
+        headers = {"Link": '</x>; rel="next"'} if self.habits.next_page else {}
+        return httpx.Response(200, json=self._shuffle(rows)[: self.habits.cut_at], headers=headers)
 
     def _shuffle(self, rows: Any) -> list[Any]:  # noqa: ANN401
         return self._random.sample(sorted(rows, key=str), len(rows))
 
 
-def _unknown(did: str) -> Response:
+def _unknown(did: str) -> httpx.Response:
     scope, _, name = did.partition(":")
     inner = {
         "ExceptionClass": "DataIdentifierNotFound",
@@ -279,7 +258,7 @@ def _unknown(did: str) -> Response:
     }
     url = f"https://rucio.example.org/dids/{scope}/{name}/meta?plugin=DID_COLUMN"
     words = f"HTTP error occurred: 404 Client Error: NOT FOUND for url: {url}, response: {json.dumps(inner)}"
-    return JSONResponse({"detail": words}, 404)
+    return httpx.Response(404, json={"detail": words})
 
 
 def _pfn(storage: str, scope: str, name: str) -> str:

@@ -16,12 +16,12 @@ from hydrator.testing.scenarios import RECORDS_STATES_ONLY, SCENARIOS
 from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.factories import NOON
 
-pytestmark = pytest.mark.outside
-
 FILES = 4
 FAST = HttpLimits(
     timeout=timedelta(seconds=5), attempts=2, pause=timedelta(milliseconds=1), calls_per_second=10_000
 )
+
+ONCE = replace(FAST, attempts=1)
 
 
 def dmapi(standin: DmapiStandIn, folder, *, capabilities=True, clock=lambda: NOON, limits=FAST, **changes):
@@ -31,19 +31,12 @@ def dmapi(standin: DmapiStandIn, folder, *, capabilities=True, clock=lambda: NOO
 
     def server(url, audience):
         who = ClientSettings(standin.token_url, CLIENT, secret, audience, f"openid {audience}-service")
-        return JsonClient(
-            "dmapi", url, token_source=ClientCredentials("dmapi", who, clock, limits=limits), limits=limits
-        )
+        token = ClientCredentials("dmapi", who, clock, limits=limits, transport=standin.transport)
+        return JsonClient("dmapi", url, token_source=token, limits=limits, transport=standin.transport)
 
     settings = replace(DmapiSettings("dmapi", list_path="/data/list/{namespace}"), **changes)
     source = SiteCapabilities(server(standin.capabilities_url, SC_AUDIENCE)) if capabilities else None
     return DmapiCatalogue(settings, server(standin.url, DM_AUDIENCE), clock, capabilities=source)
-
-
-@pytest.fixture(scope="module")
-def standin_server():
-    with DmapiStandIn() as standin:
-        yield standin
 
 
 ONLY_LOCATIONS = dict(RECORDS_STATES_ONLY) | {
@@ -58,11 +51,8 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
     cannot_happen = ONLY_LOCATIONS
 
     @pytest.fixture(autouse=True)
-    def _clean(self, standin_server, tmp_path):
-        fresh = DmapiStandIn()
-        for name in ("habits", "held", "namespaces", "nodes", "sites", "storages", "areas", "services"):
-            setattr(standin_server, name, getattr(fresh, name))
-        self.standin, self.folder = standin_server, tmp_path
+    def _new(self, tmp_path):
+        self.standin, self.folder = DmapiStandIn(), tmp_path
 
     def make_catalogue(self, *replicas: Replica):
         elements = itertools.count()
@@ -87,7 +77,7 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
 
     def make_failing_catalogue(self):
         self.standin.habits.status = 503
-        return dmapi(self.standin, self.folder)
+        return dmapi(self.standin, self.folder, limits=ONCE)
 
     def test_two_storage_elements_of_a_site_both_have_a_replica(self):
         two = self.open_catalogue(

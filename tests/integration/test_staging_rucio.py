@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from adapters.rucio.staging import RucioStager, RuleOptions
 from hydrator.domain.errors import CatalogueError
-from hydrator.domain.model import Did, ReplicaState, Site
+from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import (
     RefusalKind,
     RequestState,
@@ -95,19 +94,6 @@ class StagingTests(RucioTests, StagerTests):
 
 
 class TestRulesOfOurs(StagingTests):
-    def test_a_rule_moves_the_data(self):
-        stager, did = self.open_stager(), self.add()
-        rule = stager.request(make_order(did))
-        assert self.find(stager, rule).state is RequestState.MOVING
-        self.server.seed(("convey", {"rse": DISK, "most": 1000}))
-        found = self.find(stager, rule)
-        assert (found.state, found.is_whole) == (RequestState.DONE, True)
-        assert self.files_at(did) == 4
-        with closing(self.catalogue()) as catalogue:
-            [replica] = [each for each in catalogue.read({did}).readings[did].replicas if each.site == CAM]
-        assert replica.state is ReplicaState.COMPLETE
-        assert replica.provenance.rule == rule
-
     def test_a_rule_of_ours_is_modest(self):
         did = self.add()
         self.open_stager().request(make_order(did))

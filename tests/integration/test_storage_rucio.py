@@ -12,10 +12,8 @@ import pytest
 
 from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.file_lists import RucioFileLister
-from hydrator.config import StorageArea
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.submit.dataset_paths import local_paths, paths_file_text
 
 pytestmark = pytest.mark.rucio
 
@@ -73,41 +71,11 @@ class Tree:
             item["pfn"] = f"file://localhost{self.disk[rse]}/by/hand/{dataset}.d/{name}"
         return item
 
-    def areas(self) -> list[StorageArea]:
-        free = self.disk[self.free]
-        catalogue = {"rule": "catalogue", "rse": self.free, "address_prefix": f"file://localhost{free}"}
-        return [
-            StorageArea(site="UK", prefix=str(self.disk[self.hashed]), rule="hash"),
-            StorageArea(site="AU", prefix=str(free), **catalogue),
-        ]
-
     def contents(self, *names: str) -> dict[Did, tuple[DatasetFile, ...]]:
         dids = {self.did(name) for name in names}
         found = self.lister.list_files(dids, {self.free}, 100)
         assert not any(isinstance(each, CatalogueError) for each in found.values()), found
         return dict(found)
-
-    def run(self, site: str, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Start a job at *site* that reads the dataset *name*."""
-        scratch = self.source.parent / f"scratch{next(NUMBERS)}"
-        scratch.mkdir()
-        contents = self.contents(name)
-        did = self.did(name)
-        paths = local_paths(self.areas(), [did], contents)
-        text = paths_file_text(
-            [(name, did)],
-            paths,
-            None,
-            areas=self.areas(),
-            contents=contents,
-            unpack=["*.ms.tar"],
-        )
-        (scratch / "hydrator-paths.json").write_text(text)
-        wrapper = Path(__file__).parents[2] / "hydrator" / "submit" / "job_wrapper.py"
-        return subprocess.run(
-            [sys.executable, "-I", "-S", str(wrapper), "--site", site, "--", *words],
-            cwd=scratch, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +106,13 @@ def tree(rucio_server, tmp_path_factory) -> Iterator[Tree]:
     made.lister.close()
 
 
-def submitted(tree: Tree, folder: Path, input_ms: str, *more: str, storage: str = "") -> Path:
+def submitted(tree: Tree, folder: Path, input_ms: str) -> Path:
     """Have `hydrator submit rapthor` write a job that prints its parset; return the job's folder."""
     server, free = tree.server, tree.disk[tree.free]
     (folder / "password").write_text(server.password)
     (folder / "password").chmod(0o600)
     (folder / "config.toml").write_text(
-        f'[daemon]\nstate_dir = "state"\ndefault_scope = "{tree.scope}"\n[submit]\ndisk_gb = 1\n{storage}'
+        f'[daemon]\nstate_dir = "state"\ndefault_scope = "{tree.scope}"\n[submit]\ndisk_gb = 1\n'
         f'[[catalogue]]\ntype = "rucio"\nname = "rucio"\nurl = "{server.url}"\nauth = "userpass"\n'
         f'account = "{server.account}"\nusername = "{server.username}"\npassword_file = "password"\n'
         f'[[storage]]\nsite = "UK"\nprefix = "{tree.disk[tree.hashed]}"\n'
@@ -152,7 +120,7 @@ def submitted(tree: Tree, folder: Path, input_ms: str, *more: str, storage: str 
         f'address_prefix = "file://localhost{free}"\n'
     )
     (folder / "run.parset").write_text(f"[global]\ndir_working = /x\ninput_ms = {input_ms}\n")
-    words = ["rapthor", "run.parset", "-c", "config.toml", "-o", "job", *more]
+    words = ["rapthor", "run.parset", "-c", "config.toml", "-o", "job"]
     done = subprocess.run(
         [sys.executable, "-m", "hydrator.cli", "submit", *words],
         cwd=folder, capture_output=True, text=True, check=False,
@@ -180,17 +148,6 @@ def test_the_submitted_job_finds_what_rucio_laid_out(tree, tmp_path, site, names
         assert (path / "ANTENNA" / "table.dat").read_text() == "antennas"
 
 
-def test_file_that_left_its_storage_element_is_a_miss_with_its_name(tree):
-    (gone,) = tree.disk[tree.hashed].rglob("plain.ms/ANTENNA/table.dat")
-    elsewhere = gone.rename(gone.with_name("kept"))
-    try:
-        done = tree.run("UK", "plain.ms", "true")
-    finally:
-        elsewhere.rename(gone)
-    assert done.returncode == 85
-    assert f"1 of the dataset's 2 files cannot be read; the first: {gone}: No such file" in done.stderr
-
-
 def test_container_has_the_files_of_all_its_datasets(tree):
     (files,) = tree.contents("observation").values()
     names = [f"plain.ms/{part}" for part in sorted(PARTS)]
@@ -204,9 +161,3 @@ def test_file_did_counts_as_a_dataset_of_one_file(tree):
 
 def test_unknown_dataset_is_omitted_and_an_empty_one_has_no_files(tree):
     assert tree.contents("nothing.ms", "empty.ms") == {tree.did("empty.ms"): ()}
-
-
-def test_more_files_than_allowed_are_an_error_of_the_dataset(tree):
-    found = tree.lister.list_files({tree.did("plain.ms"), tree.did("packed.ms")}, set(), 1)
-    assert [type(found[tree.did(name)]) for name in ("packed.ms",)] == [tuple]
-    assert "more than 1 files" in str(found[tree.did("plain.ms")])

@@ -15,9 +15,9 @@ from hydrator.config import Settings
 from hydrator.domain.model import ReplicaState, Seen, Site
 from hydrator.domain.sites import MappedCatalogue, SiteMapping
 from testbed.dmapi_standin import CLIENT, SC_AUDIENCE, SECRET, DmapiStandIn
+from tests.contracts.test_dmapi_catalogue import ONCE
 from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL, replica, seen
 from tests.memory import MemoryCatalogue
-from tests.unit.adapters.ska.test_dmapi import FAST
 
 PARTIAL, STUCK, COMPLETE = ReplicaState.PARTIAL, ReplicaState.STUCK, ReplicaState.COMPLETE
 
@@ -95,22 +95,15 @@ def test_the_configuration_says_aliases_and_costs():
 # Rucio's storage elements, as Site Capabilities knows them
 
 
-@pytest.fixture(scope="module")
-def server():
-    with DmapiStandIn() as running:
-        yield running
-
-
 @pytest.fixture
-def capabilities(server, tmp_path):
-    fresh = DmapiStandIn()
-    for name in ("habits", "nodes", "sites", "storages", "areas", "services"):
-        setattr(server, name, getattr(fresh, name))
+def capabilities(tmp_path):
+    standin = DmapiStandIn()
     (tmp_path / "secret").write_text(SECRET)
-    who = ClientSettings(server.token_url, CLIENT, tmp_path / "secret", SC_AUDIENCE, "openid")
-    bearer = ClientCredentials("rucio", who, lambda: NOON, limits=FAST)
-    source = SiteCapabilities(JsonClient("rucio", server.capabilities_url, token_source=bearer, limits=FAST))
-    yield server, source
+    who = ClientSettings(standin.token_url, CLIENT, tmp_path / "secret", SC_AUDIENCE, "openid")
+    how = {"limits": ONCE, "transport": standin.transport}
+    bearer = ClientCredentials("rucio", who, lambda: NOON, **how)
+    source = SiteCapabilities(JsonClient("rucio", standin.capabilities_url, token_source=bearer, **how))
+    yield standin, source
     source.close()
 
 
@@ -120,7 +113,7 @@ class Rucio:
 
     settings: RucioSettings
     name: str = "rucio"
-    attributes: dict = field(default_factory=lambda: {"A": {"site": "OSO"}, "B": {}})
+    attributes: dict = field(default_factory=lambda: {"A": {"site": "OSO"}, "B": {"fts": "x"}})
 
     def ask(self, call, judge):
         return judge(call(self))
@@ -137,7 +130,6 @@ def elements(source, tmp_path, **sites):
     return RseDirectory(Rucio(settings), source).read(NOON)
 
 
-@pytest.mark.outside
 def test_rse_without_site_attribute_is_at_its_sites_in_site_capabilities(capabilities, tmp_path):
     standin, source = capabilities
     for site, name in (("CAM", "B"), ("RAL", "B"), ("ELSEWHERE", "A")):
@@ -149,25 +141,27 @@ def test_rse_without_site_attribute_is_at_its_sites_in_site_capabilities(capabil
     assert [one.site for one in replicas] == [CAM, RAL]
 
 
-@pytest.mark.outside
 def test_the_configured_site_of_an_rse_wins_over_all(capabilities, tmp_path):
     standin, source = capabilities
     standin.add_area("RAL", "B")
     assert elements(source, tmp_path, B="CAM")["B"].sites == (CAM,)
 
 
-@pytest.mark.outside
-def test_a_downtime_in_site_capabilities_closes_the_rse_for_rucio_too(capabilities, tmp_path):
+AROUND = f"{(NOON - HOUR).isoformat()} to {(NOON + HOUR).isoformat()}"
+
+
+@pytest.mark.parametrize(
+    "closing", [{"downtime": [{"date_range": AROUND}]}, {"is_force_disabled": True}], ids=["downtime", "off"]
+)
+def test_an_area_closed_in_site_capabilities_closes_the_rse_for_rucio_too(capabilities, tmp_path, closing):
     standin, source = capabilities
-    around = f"{(NOON - HOUR).isoformat()} to {(NOON + HOUR).isoformat()}"
-    standin.add_area("CAM", "A", downtime=[{"date_range": around}])
-    standin.add_area("RAL", "B", downtime=[{"date_range": around}])
+    standin.add_area("CAM", "A", **closing)
+    standin.add_area("RAL", "B", **closing)
     standin.add_area("CAM", "B")
     found = elements(source, tmp_path)
     assert (found["A"].is_readable, found["B"].is_readable) == (False, True)
 
 
-@pytest.mark.outside
 def test_rucio_lists_unmapped_storages_while_site_capabilities_is_unreachable(capabilities, tmp_path):
     standin, source = capabilities
     standin.habits.status = 500

@@ -14,7 +14,7 @@ from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueU
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from hydrator.domain.ports import TokenValidity
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
-from tests.contracts.test_dmapi_catalogue import FAST, dmapi
+from tests.contracts.test_dmapi_catalogue import FAST, ONCE, dmapi
 from tests.factories import HOUR, MINUTE, NOON
 
 L1, L2 = Did("testing:L1"), Did("testing:L2")
@@ -31,20 +31,12 @@ RECORDED_2025 = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server():
-    with DmapiStandIn() as standin:
-        yield standin
-
-
 @pytest.fixture
-def standin(server):
-    fresh = DmapiStandIn()
-    for name in ("habits", "held", "namespaces", "nodes", "sites", "storages", "areas", "services", "calls"):
-        setattr(server, name, getattr(fresh, name))
-    server.add_area("ESPSRC", "SPSRC_STORM")
-    server.add_area("UKSRC CAM", "CAM-T0")
-    return server
+def standin():
+    made = DmapiStandIn()
+    made.add_area("ESPSRC", "SPSRC_STORM")
+    made.add_area("UKSRC CAM", "CAM-T0")
+    return made
 
 
 @pytest.fixture
@@ -82,7 +74,6 @@ def test_recorded_2024_a_record_by_storage_element_is_read():
     assert (one.storage, one.area) == ("SPSRC_STORM", None)
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("shape", ["2024", "2025", "2026"])
 def test_recorded_forms_all_give_the_same_locations(standin, opened, shape):
     standin.habits.shape = shape
@@ -90,7 +81,6 @@ def test_recorded_forms_all_give_the_same_locations(standin, opened, shape):
     assert read_replicas(opened()) == {("ESPSRC", COMPLETE, 1.0), ("UKSRC CAM", PARTIAL, 0.25)}
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("second", "whole"), [(range(2, 4), True), (range(1, 4), True), (range(2), False), (range(1, 3), False)]
 )
@@ -105,7 +95,6 @@ def test_files_at_two_storage_elements_of_a_site_count_together(standin, opened,
     assert not any(r.state is COMPLETE for r in opened().read({L1}).readings[L1].replicas)
 
 
-@pytest.mark.outside
 def test_recorded_the_order_is_shuffled_and_the_answer_is_not(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 4, "CAM-T0": 4})
     catalogue = opened()
@@ -113,7 +102,6 @@ def test_recorded_the_order_is_shuffled_and_the_answer_is_not(standin, opened):
     assert len(answers) == 1
 
 
-@pytest.mark.outside
 def test_recorded_an_unknown_did_is_a_nested_404_and_has_no_replica(standin, opened):
     assert read_replicas(opened()) == set()
     standin.habits.unknown_is_empty = True
@@ -124,11 +112,16 @@ def test_recorded_an_unknown_did_is_a_nested_404_and_has_no_replica(standin, ope
 def test_recorded_nearest_by_ip_fails_so_no_query_has_it(standin, opened, tmp_path):
     standin.put(L1, 1, {"SPSRC_STORM": 1})
     assert len(read_replicas(opened())) == 1
-    bearer = ClientCredentials("dmapi", _who(standin, tmp_path), lambda: NOON)
-    direct = JsonClient("dmapi", standin.url, token_source=bearer, limits=FAST)
+    direct = client_with(_who(standin, tmp_path), standin)
     with pytest.raises(CatalogueUnreachable, match="status 500"):
         direct.get("/data/locate/testing/L1", {"sort": "nearest_by_ip"})
     direct.close()
+
+
+def client_with(who, standin):
+    """Return a client of the stand-in's DMAPI with a token for *who*."""
+    token = ClientCredentials("dmapi", who, lambda: NOON, transport=standin.transport)
+    return JsonClient("dmapi", standin.url, token_source=token, limits=FAST, transport=standin.transport)
 
 
 def _who(standin, folder):
@@ -136,7 +129,6 @@ def _who(standin, folder):
     return ClientSettings(standin.token_url, CLIENT, folder / "own-secret", "data-management-api", "openid")
 
 
-@pytest.mark.outside
 def test_recorded_a_namespace_that_is_denied_is_unseen_and_the_others_are_read(standin, opened):
     standin.put(L1, 1, {"SPSRC_STORM": 1})
     other = Did("daac:L1")
@@ -149,18 +141,14 @@ def test_recorded_a_namespace_that_is_denied_is_unseen_and_the_others_are_read(s
         opened().read({other})
 
 
-@pytest.mark.outside
 def test_recorded_a_token_for_another_audience_is_denied_with_its_words(standin, opened, tmp_path):
     who = replace(_who(standin, tmp_path), audience="site-capabilities-api")
-    server = JsonClient(
-        "dmapi", standin.url, token_source=ClientCredentials("dmapi", who, lambda: NOON), limits=FAST
-    )
+    server = client_with(who, standin)
     with pytest.raises(CatalogueDenied, match="the service refused a new token for site-capabilities-api"):
         server.get("/data/list")
     server.close()
 
 
-@pytest.mark.outside
 def test_recorded_tokens_that_expire_in_mid_poll_are_renewed(standin, opened):
     times = iter([NOON + n * MINUTE for n in range(1000)])
     catalogue = opened(clock=lambda: next(times))
@@ -170,7 +158,6 @@ def test_recorded_tokens_that_expire_in_mid_poll_are_renewed(standin, opened):
     assert len(read_replicas(catalogue)) == 1
 
 
-@pytest.mark.outside
 def test_recorded_names_with_slashes_go_into_the_path_as_they_are(standin, opened):
     did = Did("srcnet_test.comm:eb_001.prod_001/PTF10tce.fits")
     standin.put(did, 1, {"SPSRC_STORM": 1}, kind="FILE")
@@ -183,7 +170,6 @@ def test_recorded_names_with_slashes_go_into_the_path_as_they_are(standin, opene
 # completeness, which DMAPI does not know
 
 
-@pytest.mark.outside
 def test_a_file_is_complete_where_it_is_and_needs_no_metadata(standin, opened):
     standin.put(L1, 1, {"SPSRC_STORM": 1}, kind="FILE")
     assert read_replicas(opened()) == {("ESPSRC", COMPLETE, 1.0)}
@@ -198,7 +184,6 @@ def test_the_same_file_under_two_protocols_counts_once():
     assert {rows.file_name(url) for url in urls} == {"x.ms/ANTENNA/table.dat"}
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("kind", "settings", "state"),
     [
@@ -212,21 +197,18 @@ def test_an_uncounted_location_has_the_configured_state(standin, opened, kind, s
     assert read_replicas(opened(**settings)) == {("ESPSRC", state, None)}
 
 
-@pytest.mark.outside
 def test_an_uncounted_location_may_make_its_site_unreachable(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 4}, is_open=True)
     reading = opened(bare_location=None).read({L1}).readings[L1]
     assert (reading.replicas, reading.unreachable_sites) == ((), {"ESPSRC"})
 
 
-@pytest.mark.outside
 def test_more_files_at_a_location_than_in_the_dataset_is_an_error(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 5})
     standin.put(L2, 4, {"SPSRC_STORM": 4})
     assert "has 4 files, and 5" in opened().read({L1, L2}).readings[L1].reason
 
 
-@pytest.mark.outside
 def test_the_size_of_a_closed_dataset_is_cached(standin, opened):
     times = [NOON]
     catalogue = opened(clock=lambda: times[0])
@@ -237,7 +219,6 @@ def test_the_size_of_a_closed_dataset_is_cached(standin, opened):
     assert sum("/metadata/" in call for call in standin.calls) == 2
 
 
-@pytest.mark.outside
 def test_each_fact_has_its_call_and_reason_as_provenance(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 1})
     standin.put(L2, 1, {"CAM-T0": 1}, kind="FILE")
@@ -256,7 +237,6 @@ def test_each_fact_has_its_call_and_reason_as_provenance(standin, opened):
 # never empty for an error
 
 
-@pytest.mark.outside
 def test_an_answer_that_was_cut_short_makes_the_dataset_unseen(standin, opened):
     standin.put(L1, 8, {"SPSRC_STORM": 8})
     standin.put(L2, 1, {"SPSRC_STORM": 1})
@@ -264,14 +244,12 @@ def test_an_answer_that_was_cut_short_makes_the_dataset_unseen(standin, opened):
     assert "is incomplete" in reading.reason
 
 
-@pytest.mark.outside
 def test_a_server_with_a_smaller_limit_never_makes_a_dataset_complete(standin, opened):
     standin.habits.cut_at = 3
     standin.put(L1, 8, {"SPSRC_STORM": 8})
     assert read_replicas(opened()) == {("ESPSRC", PARTIAL, 0.375)}
 
 
-@pytest.mark.outside
 def test_an_answer_with_a_next_page_counts_as_cut_short(standin, opened):
     standin.put(L1, 1, {"SPSRC_STORM": 1})
     standin.habits.next_page = True
@@ -281,14 +259,12 @@ def test_an_answer_with_a_next_page_counts_as_cut_short(standin, opened):
         opened(capabilities=False).read({L1})
 
 
-@pytest.mark.outside
 def test_a_web_page_of_the_ingress_is_a_garbled_answer(standin, opened):
     standin.habits.html = True
     with pytest.raises(CatalogueGarbled, match="not JSON"):
         opened(capabilities=False).read({L1})
 
 
-@pytest.mark.outside
 def test_a_404_that_is_not_rucios_is_a_wrong_address_and_never_absence(standin, opened):
     standin.put(L1, 1, {"SPSRC_STORM": 1})
     assert rows.is_absent('response: {"ExceptionClass": "DataIdentifierNotFound"}')
@@ -298,7 +274,6 @@ def test_a_404_that_is_not_rucios_is_a_wrong_address_and_never_absence(standin, 
         opened(capabilities=False).read({L1})
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("habit", ["lost", "no_metadata"])
 def test_a_dataset_that_fails_is_unseen_rather_than_partial_and_leaves_the_others_seen(
     standin, opened, habit
@@ -320,7 +295,6 @@ def test_shapes_that_were_never_recorded_are_refused(body):
         rows.parse_locations(body)
 
 
-@pytest.mark.outside
 def test_a_name_that_would_leave_its_url_path_is_never_sent(standin, opened):
     odd = Did("testing:../../secrets")
     standin.put(L1, 1, {"SPSRC_STORM": 1})
@@ -328,7 +302,6 @@ def test_a_name_that_would_leave_its_url_path_is_never_sent(standin, opened):
     assert not any("secrets" in call for call in standin.calls)
 
 
-@pytest.mark.outside
 def test_a_listing_is_queried_only_if_its_path_is_configured(standin, opened):
     with pytest.raises(CatalogueUnreachable, match="set list_path"):
         opened(list_path="").find(["*"])
@@ -384,7 +357,6 @@ def test_a_pause_longer_than_the_query_ends_it_at_once():
     assert len(asked) == 2
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     "error",
     [httpx.ConnectError("refused"), httpx.ReadTimeout(""), httpx.RemoteProtocolError("cut"),
@@ -392,7 +364,7 @@ def test_a_pause_longer_than_the_query_ends_it_at_once():
 )  # fmt: skip
 def test_a_failed_connection_is_unreachable(error):
     with pytest.raises(CatalogueUnreachable):
-        answering(error).get("/x")
+        answering(error, limits=ONCE).get("/x")
 
 
 def test_a_redirect_does_not_get_the_token():

@@ -14,8 +14,6 @@ from hydrator.domain.model import Did, Seen, Unseen
 from tests.contracts.test_dmapi_catalogue import FAST
 from tests.factories import NOON
 
-pytestmark = pytest.mark.outside
-
 DEAD = [Did(f"testing:A-dead-{number:02}") for number in range(30)]
 GOOD = [Did(f"testing:B-good-{number}") for number in range(5)]
 WANTED = frozenset([*DEAD, *GOOD])

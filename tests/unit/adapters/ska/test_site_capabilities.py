@@ -101,17 +101,16 @@ def test_an_impossible_downtime_closes_no_area_and_raises_no_error():
     assert area.closure_reason(NOON) == ""
 
 
-@pytest.mark.outside
 def test_a_dataset_in_a_garbled_area_is_unseen_and_others_are_read(tmp_path):
-    with DmapiStandIn() as standin:
-        standin.add_area("CAM", "CAM-DISK")
-        standin.add_area("RAL", "RAL-DISK")
-        standin.put(L1, 1, {"CAM-DISK": 1, "RAL-DISK": 1}, kind="FILE")
-        standin.put(L2, 1, {"RAL-DISK": 1}, kind="FILE")
-        standin.areas[0]["parent_site_name"] = '"CAM"'
-        catalogue = dmapi(standin, tmp_path)
-        readings = catalogue.read({L1, L2}).readings
-        catalogue.close()
+    standin = DmapiStandIn()
+    standin.add_area("CAM", "CAM-DISK")
+    standin.add_area("RAL", "RAL-DISK")
+    standin.put(L1, 1, {"CAM-DISK": 1, "RAL-DISK": 1}, kind="FILE")
+    standin.put(L2, 1, {"RAL-DISK": 1}, kind="FILE")
+    standin.areas[0]["parent_site_name"] = '"CAM"'
+    catalogue = dmapi(standin, tmp_path)
+    readings = catalogue.read({L1, L2}).readings
+    catalogue.close()
     assert isinstance(readings[L1], Unseen)
     assert "parent_site_name is not the name of a site: '\"CAM\"'" in readings[L1].reason
     assert isinstance(readings[L2], Seen)

@@ -25,7 +25,7 @@ OTHER = Did("lofar:L2")
 
 
 class Listed(RucioStandIn):
-    """A stand-in with one dataset of two files, one of them at an element; tests change its answers."""
+    """A stand-in with two equal datasets of two files, one of them at an element; tests change answers."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})
@@ -38,6 +38,7 @@ class Listed(RucioStandIn):
         self.listed: list[object] = []
 
     def answer(self, path, query, body):
+        path = path.replace("/L3", "/L1")
         if self.status != 200 and path.startswith("/dids/lofar/L1"):
             return self.status, {"ExceptionClass": "AccessDenied"}
         if path == "/dids/lofar/L1/files":
@@ -108,6 +109,11 @@ def test_a_container_may_count_a_file_twice(lister, stand_in):
 def test_more_files_than_allowed_are_not_even_listed(lister, stand_in):
     stand_in.list_files = []
     assert isinstance(lister.list_files({DID}, set(), 1)[DID], TooManyFiles)
+
+
+def test_the_files_of_all_datasets_together_are_limited(lister):
+    found = lister.list_files({DID, Did("lofar:L3")}, set(), 3)
+    assert {type(files) for files in found.values()} == {tuple, TooManyFiles}
 
 
 @pytest.mark.parametrize("spoilt", ["files", "addresses", "a word", "a size"])
