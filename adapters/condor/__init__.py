@@ -3,8 +3,3 @@
 A call of the bindings can block, and a fatal error in their C++ code ends the process
 that called them. Neither may stop the daemon.
 """
-
-from adapters.condor.bindings.client import CondorClient
-from adapters.condor.bindings.process import CondorSettings
-
-__all__ = ["CondorClient", "CondorSettings"]

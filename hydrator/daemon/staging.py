@@ -12,7 +12,6 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from hydrator.daemon.runtime import DaemonContext, Runtime
-from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, Site, to_unix
@@ -21,6 +20,7 @@ from hydrator.staging.controller import StagingController
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request, Table, Write
 from hydrator.state.command_files import TABLE_REPORT
+from hydrator.state.store import STAGING_REPORT
 
 from .background import BackgroundWorker
 

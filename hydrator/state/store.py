@@ -37,6 +37,8 @@ from .saved_state import adapter, insert_rows, read_state, write_state
 MAX_CHANGES_PER_SITE: Final = 200
 MAX_AGE: Final = timedelta(days=31)
 """The age of the oldest change of an ad that is kept."""
+STAGING_REPORT: Final = "staging"
+"""The name of the overview of staging, for :meth:`Store.load_report`."""
 T = TypeVar("T")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from adapters.catalogue_client import WorkerCatalogue
-from adapters.condor import CondorClient
+from adapters.condor.bindings.client import CondorClient
 from adapters.condor.collector import CollectorPublisher
 from adapters.condor.pool_load import CondorPool, ScheddNeeds
 from adapters.files.ad_files import AdFilePublisher

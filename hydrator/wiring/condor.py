@@ -10,7 +10,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
-from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.bindings.client import CondorClient
+from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.job_history import BufferedMisses, ReportBuffer, ScheddHistory, WrapperReports
 from adapters.condor.pool_load import CondorPool, ScheddClusters
 from adapters.condor.slot_merge import SlotMerger

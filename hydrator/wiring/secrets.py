@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
-from adapters.condor import CondorClient
+from adapters.condor.bindings.client import CondorClient
 from hydrator.config import DmapiSource, RucioSource, Settings
 from hydrator.config.loader import SECRET_KEY_ENDINGS
 from hydrator.diagnostics.credential_expiry import (

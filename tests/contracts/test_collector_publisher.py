@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.bindings.client import CondorClient
+from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.collector import CollectorPublisher
 from hydrator import startd_cron
 from hydrator.domain.model import Site

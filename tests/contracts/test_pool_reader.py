@@ -7,7 +7,7 @@ from typing import Any, cast
 import classad2
 import pytest
 
-from adapters.condor import CondorClient
+from adapters.condor.bindings.client import CondorClient
 from adapters.condor.bindings.schedd_calls import _slot_of, find_clock_error
 from adapters.condor.job_history import ReportBuffer
 from adapters.condor.pool_load import RESOURCES, SLOT_ATTRIBUTES, CondorPool, ScheddClusters

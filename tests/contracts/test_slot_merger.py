@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.bindings.client import CondorClient
+from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.ads.contract import OPENING_ATTRIBUTES, SETS, SETS_AS_OF, VERSION
 from hydrator.domain.model import Site

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.bindings.client import CondorClient
+from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.collector import CollectorPublisher
 from adapters.condor.pool_load import CondorPool
 from adapters.files.ad_files import AdFilePublisher

@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.bindings.client import CondorClient
+from adapters.condor.bindings.process import CondorSettings
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
 from tests.contracts.publisher import site_ad
 

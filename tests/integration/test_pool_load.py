@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.bindings.client import CondorClient
+from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.pool_load import CondorPool, ScheddClusters, ScheddNeeds
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import (

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.bindings.client import CondorClient
+from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.model import Site, SiteAd
 from hydrator.wiring import system_clock

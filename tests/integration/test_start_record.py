@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.bindings.client import CondorClient
+from adapters.condor.bindings.process import CondorSettings
 from hydrator.diagnostics.why.query import WhyQuery, ask_job
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did

@@ -7,7 +7,7 @@ import typer
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, parse_dids
 from hydrator.cli.output.printing import print_result
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.model import Site
+from hydrator.domain.model import Did, Site
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -85,7 +85,7 @@ def datasets(
     from hydrator.config import load
     from hydrator.diagnostics.overview.facts import load_facts
     from hydrator.reconcile.snapshot.memory import provenance_rows
-    from hydrator.reconcile.view import build_datasets
+    from hydrator.reconcile.view import build_datasets, find_unseen
     from hydrator.state.store import Store
     from hydrator.submit.nearest_names import add_similar_names
     from hydrator.wiring import system_clock
@@ -99,7 +99,9 @@ def datasets(
         print_result(as_json, rows, lambda: show.print_provenance(rows, now))
         return
     knowledge = add_similar_names(facts.knowledge, names)
-    shown = build_datasets(names, knowledge, facts.demand, facts.unseen)
+    present = frozenset[Did]().union(*(known.facts for known in knowledge.snapshot.sites.values()))
+    unseen = find_unseen(facts.demand, knowledge.snapshot, facts.memories, present)
+    shown = build_datasets(names, knowledge, facts.demand, unseen)
     print_result(as_json, shown, lambda: show.print_datasets(shown, now))
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Final
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.plain_table import print_table
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import show_progress
-from hydrator.cli.output.tables import print_table
 from hydrator.config import load
 from hydrator.diagnostics.outcomes import (
     Outcomes,

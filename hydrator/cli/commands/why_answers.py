@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from hydrator.cli.options import parse_dids
-from hydrator.cli.output import tables as show
+from hydrator.cli.output.plain_table import print_table
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, load
 from hydrator.diagnostics.overview.facts import load_facts
-from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.diagnostics.why.explain import explain_before_submit
 from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
@@ -41,8 +40,7 @@ from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import comma_separated
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
-from hydrator.staging.overview import StagingOverview, explain_for_job
-from hydrator.state.store import Store
+from hydrator.state.store import STAGING_REPORT, Store
 from hydrator.submit.nearest_names import (
     MAX_SEARCHED,
     add_similar_names,
@@ -101,23 +99,23 @@ def print_rendered(answers: Sequence[RenderedAnswer]) -> None:
     for number, answer in enumerate(answers):
         print(*([""] if number else []), *answer.lines, sep="\n")
         if answer.rows:
-            show.print_table(COLUMNS, answer.rows)
+            print_table(COLUMNS, answer.rows)
         if answer.remedy:
             print(answer.remedy)
 
 
 def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplainer:
     """Return a function that explains requests of data, from the daemon's state, else over HTTP."""
-    staging = None
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
-        staging = store.load_report(STAGING_REPORT, StagingOverview)
+        saved = store.load_report(STAGING_REPORT, dict) or {}
+        if saved and not any(saved.get(part) for part in ("requests", "planned", "not_asked")):
+            return lambda *_: ()  # most installations stage nothing, and the import is slow
+        if saved:
+            from hydrator.staging.overview import StagingOverview, explain_for_job
 
-    def explain_staging(dids: Sequence[Did], key: str | None) -> tuple[str, ...]:
-        if staging is not None:
-            return explain_for_job(staging, dids, now)
-        return fetch_staging(settings, key) if key else ()
-
-    return explain_staging
+            if overview := store.load_report(STAGING_REPORT, StagingOverview):
+                return lambda dids, _: explain_for_job(overview, dids, now)
+    return lambda _, key: fetch_staging(settings, key) if key else ()
 
 
 # --- before submitting --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import permutations
 
-from hydrator.cli.output.tables import print_lines, print_table
+from hydrator.cli.output.plain_table import print_lines, print_table
 from hydrator.domain.model import Site
 from hydrator.domain.network import Rate
 from hydrator.domain.text import format_age, format_count

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from hydrator.cli.output.tables import print_lines, print_table
+from hydrator.cli.output.plain_table import print_lines, print_table
 from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import (
     comma_separated,

@@ -1,19 +1,17 @@
 """Tables of the commands, from the entries of the view."""
 
 import shlex
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from hydrator.cli.output.plain_table import format_table
+from hydrator.cli.output.plain_table import new_console, print_lines, print_table
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.domain.model import Did, to_unix
-from hydrator.domain.redaction import escape_unprintable
 from hydrator.domain.text import (
     comma_separated,
     format_bytes,
@@ -71,7 +69,7 @@ def _demand_text(demand: DemandView, until: str = "for some time") -> str:
 
 
 def print_status(status: Status, now: datetime) -> None:
-    console, cycle = _new_console(), status.cycle
+    console, cycle = new_console(), status.cycle
     if cycle is None:
         console.print("last cycle: no cycle has ended yet")
     else:
@@ -280,38 +278,6 @@ def _dataset_note(row: DatasetView, now: datetime) -> str:
         similar = f"; {row.similar_names[0]} exists" if row.similar_names else ""
         return f"no catalogue has this dataset: check the spelling{similar}"
     return f"no space in the ad of {', '.join(row.left_out_at)}" if row.left_out_at else ""
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print *rows* below the names of their *columns*."""
-    console = _new_console()
-    head, body = format_table(console, columns, rows)
-    console.print("\n".join(head), style="bold", soft_wrap=True)
-    sys.stdout.write("".join(f"{line}\n" for line in body))
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    """Print each of *lines*."""
-    console = _new_console()
-    for line in lines:
-        console.print(line)
-
-
-class PlainConsole(Console):
-    """A console that escapes unprintable characters, except its own styles."""
-
-    def print(self, *parts: Any, **more: Any) -> None:  # noqa: ANN401 - Rich's own
-        super().print(*map(_to_printable, parts), **more)
-
-
-def _to_printable(part: Any) -> Any:  # noqa: ANN401 - what Rich can draw
-    return escape_unprintable(part, "\n") if isinstance(part, str) else part
-
-
-def _new_console() -> Console:
-    """Build a console as wide as the terminal, or 200 characters without one."""
-    width = None if sys.stdout.isatty() else 200
-    return PlainConsole(width=width, soft_wrap=False, highlight=False, markup=False)
 
 
 def _text_or_empty(value: object) -> str:

@@ -14,21 +14,16 @@ from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
-from hydrator.reconcile.view import find_unseen
 from hydrator.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class SavedFacts:
-    """The facts about datasets in the state, evaluated now.
-
-    ``unseen`` has the datasets that some catalogue gave no answer about, with the reason.
-    """
+    """The facts about datasets in the state, evaluated now."""
 
     knowledge: DaemonKnowledge
     demand: Demand
     memories: Mapping[str, CatalogueMemory]
-    unseen: Mapping[Did, str]
 
 
 def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
@@ -56,9 +51,7 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
         no_openings_reason=saved.none_reason if saved else None,
         withheld_keys=frozenset(demand.withheld_keys),
     )
-    present = frozenset[Did]().union(*(site.facts.keys() for site in snapshot.sites.values()))
-    unseen = find_unseen(demand, snapshot, state.memories, present)
-    return SavedFacts(knowledge, demand, state.memories, unseen)
+    return SavedFacts(knowledge, demand, state.memories)
 
 
 def _find_dids_without_room(

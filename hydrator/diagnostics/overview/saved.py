@@ -8,7 +8,7 @@ from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_re
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.units import UnixTime
 from hydrator.reconcile.view import REPORT_NAME, CycleView
-from hydrator.state.store import Store
+from hydrator.state.store import STAGING_REPORT, Store
 
 if TYPE_CHECKING:  # few installations stage data
     from hydrator.staging.overview import StagingOverview
@@ -17,7 +17,6 @@ else:
 
 CREDENTIALS_REPORT = "credentials"
 RELOAD_REPORT = "reload"
-STAGING_REPORT = "staging"
 
 
 @dataclass(frozen=True, slots=True)

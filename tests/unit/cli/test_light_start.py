@@ -110,15 +110,23 @@ def test_defaults_of_the_settings_build_no_checks():
 
 
 def test_why_loads_neither_cycle_nor_http_client_for_a_dataset_that_the_daemon_polls(config):
-    cycle = ("evaluate", "openings", "publish", "reconciler", "result")
+    cycle = ("evaluate", "openings", "publish", "reconciler", "result", "view")
     modules = run("why", "--json", L1, "-c", config)
     assert "adapters.condor" in modules
     assert (
-        loaded_parts(modules, *DAEMON, *(f"hydrator.reconcile.{name}" for name in cycle), "structlog") == []
+        loaded_parts(
+            modules,
+            *DAEMON,
+            *(f"hydrator.reconcile.{name}" for name in cycle),
+            "hydrator.staging",
+            "structlog",
+        )
+        == []
     )
 
 
 def test_child_of_the_bindings_loads_neither_daemon_nor_version():
     own = ("hydrator.config", "hydrator.diagnostics", "hydrator.wiring", "importlib.metadata", "structlog")
+    own += ("adapters.condor.bindings.client", "dataclasses", "hydrator.domain.model")
     modules = loaded("import adapters.condor.bindings.child")
     assert [name for name in modules if name.startswith(own)] == []

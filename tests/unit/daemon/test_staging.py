@@ -9,12 +9,11 @@ from structlog.testing import capture_logs
 
 from hydrator.daemon.runtime import Turns
 from hydrator.daemon.staging import StagingMetrics, StagingTasks
-from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.staging.controller import StagingParts
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import StagingCommand, Table
 from hydrator.state.command_files import TABLE_REPORT, StagingFiles
-from hydrator.state.store import Store
+from hydrator.state.store import STAGING_REPORT, Store
 from hydrator.wiring import system_clock
 from tests.factories import CAM, HOUR, L1, settings_with
 from tests.staging_world import StagingWorld, need, policy

@@ -106,10 +106,9 @@ def resume(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
 def _load_staging(config: Path) -> "tuple[StagingOverview | None, StagingFiles]":
     """Return what the daemon saved last, and the operator's files."""
     from hydrator.config import load
-    from hydrator.diagnostics.overview.saved import STAGING_REPORT
     from hydrator.staging.overview import StagingOverview
     from hydrator.state.command_files import StagingFiles
-    from hydrator.state.store import Store
+    from hydrator.state.store import STAGING_REPORT, Store
 
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:

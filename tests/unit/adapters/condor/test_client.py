@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.bindings.client import CondorClient
 from adapters.condor.bindings.library import explain_failure
-from adapters.condor.bindings.process import build_environment
+from adapters.condor.bindings.process import CondorSettings, build_environment
 from hydrator.domain.errors import PoolDenied, PoolError
 
 STANDIN = Path(__file__).parents[3] / "worker_standin.py"

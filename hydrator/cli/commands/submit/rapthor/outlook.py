@@ -3,8 +3,8 @@
 import shutil
 import subprocess
 
+from hydrator.cli.output.plain_table import print_table
 from hydrator.cli.output.printing import print_json
-from hydrator.cli.output.tables import print_table
 from hydrator.domain.model import Unseen
 from hydrator.domain.text import format_count, format_duration, shorten_list
 from hydrator.submit.dataset_names.resolver import Resolution
