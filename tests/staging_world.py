@@ -5,6 +5,7 @@ rule of a replica ends, the replica goes, as in Rucio; a replica that never had 
 """
 
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 from hydrator.config.staging import StagingSettings
@@ -101,6 +102,10 @@ def run(*dids, site=CAM, user=ANN, jobs=1, since=NOON) -> DataNeed:
     return DataNeed(tuple(dids), jobs, user, "2.0", since, is_running=True, running_site=site)
 
 
+base_settings = cache(settings_with)
+"""The settings without their section of staging; to build them costs more than a step."""
+
+
 class StagingWorld:
     """The parts; a test changes any of them between two steps.
 
@@ -157,8 +162,9 @@ class StagingWorld:
 
     def restart(self, *, never=(), poll_seconds=100, **more):
         """Start a new daemon with the table on disk."""
-        settings = settings_with(scope="lofar", never=never, poll_seconds=poll_seconds)
-        settings = settings.model_copy(update={"staging": self.settings})
+        settings = base_settings(scope="lofar", never=never, poll_seconds=poll_seconds).model_copy(
+            update={"staging": self.settings}
+        )
         known = {"audit": lambda write, one, error: self.audit.append((write.verb, one, error))}
         self.controller = StagingController(
             StagingParts(settings, {"rucio": self.stager}, self.needs, self.control),
@@ -172,7 +178,7 @@ class StagingWorld:
             catalogues=[self.catalogue],
             queues=self.queues,
             targets=(),
-            settings=settings_with(scope="lofar"),
+            settings=base_settings(scope="lofar"),
             clock=self.clock,
             state=ReconcileState(),
             store=None,

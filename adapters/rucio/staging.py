@@ -73,6 +73,24 @@ from hydrator.domain.staging_ports import (
 
 T = TypeVar("T")
 
+_LIST = "list_replication_rules"
+_MAX_ROWS = 200_000
+
+
+def ask_rows(
+    queries: QueryRunner, call: str, *about: object, read: Callable[[Record], T], **more: object
+) -> list[T]:
+    """Return what *read* makes of each row that the client's *call* returns.
+
+    Raises:
+        CatalogueError: the answer is missing, or a row is unreadable.
+    """
+    return queries.ask(
+        lambda client: islice(getattr(client, call)(*about, **more), _MAX_ROWS),
+        lambda rows: [read(row) for row in iter_records(rows, call)],
+    )
+
+
 # -- storage elements
 
 
@@ -207,12 +225,9 @@ class Storages:
         return spaces
 
     def _read_space(self, storage: str) -> int | str | None:
-        rows = self._queries.ask(
-            lambda client: client.get_rse_usage(storage, filters={"source": "storage"}),
-            lambda rows: list(iter_records(rows, "get_rse_usage")),
-        )
-        row = next((row for row in rows if row.get("source") == "storage"), None)
-        if row is None or row.get("free") is None:
+        rows = ask_rows(self._queries, "get_rse_usage", storage, read=dict, filters={"source": "storage"})
+        row = next((row for row in rows if row.get("source") == "storage"), {})
+        if row.get("free") is None:
             return None
         limits = self._queries.ask(
             lambda client: client.get_rse_limits(storage),
@@ -230,7 +245,6 @@ class Storages:
 
 _BEGIN, _AT = "classad-hydrator ", " for jobs at "
 _MAX_SITE_CHARS = 100  # a comment of Rucio has at most 250 characters
-_MAX_RULES = 200_000
 _MANY_RULES = 20
 """So many rules of one scope are read by one list of all its rules."""
 _WITHOUT_LOCKS = frozenset({RequestState.QUEUED, RequestState.UNAPPROVED})
@@ -316,11 +330,9 @@ class RuleReader:
         self._resolver = DidResolver(queries)
         self._containers = ContainerLister(queries)
 
-    def _ask(
-        self, call: Callable[[Any], Iterable[object]], name: str, read: Callable[[Record], T]
-    ) -> list[T]:
-        """Return what *read* makes of each row of *call*."""
-        return self._queries.ask(call, lambda rows: [read(row) for row in iter_records(rows, name)])
+    def _ask(self, call: str, *about: object, read: Callable[[Record], T]) -> list[T]:
+        """Return what *read* makes of each row of the client's *call* with the arguments *about*."""
+        return ask_rows(self._queries, call, *about, read=read)
 
     def _parse(self, row: Record) -> ExistingRule:
         return parse_rule(row, self._pool, self._account)
@@ -344,29 +356,20 @@ class RuleReader:
         Raises:
             CatalogueError: the answer is missing or incomplete.
         """
-        return self._list(
-            {"account": self._account},
-            lambda row: self._parse(row) if _read_comment(row.get("comments"), self._pool) else None,
-        )
 
-    def _list(
-        self, filters: dict[str, str], read: Callable[[Record], ExistingRule | None]
-    ) -> list[ExistingRule]:
-        rows = self._ask(
-            lambda client: islice(client.list_replication_rules(filters), _MAX_RULES),
-            "list_replication_rules",
-            read,
-        )
-        return [rule for rule in rows if rule]
+        def read(row: Record) -> ExistingRule | None:
+            return self._parse(row) if _read_comment(row.get("comments"), self._pool) else None
+
+        return [rule for rule in self._ask(_LIST, {"account": self._account}, read=read) if rule]
 
     def find_own(self, did: Did, storage: str) -> str | None:
         """Return the id of our rule for *did* at *storage*; Rucio may have put it on an archive."""
-        tag, name = make_tag(self._pool, did, storage), "list_replication_rules"
-        filters = {"account": self._account, "rse_expression": storage}
+        tag, filters = (
+            make_tag(self._pool, did, storage),
+            {"account": self._account, "rse_expression": storage},
+        )
         found = self._ask(
-            lambda client: client.list_replication_rules(filters),
-            name,
-            lambda row: (str(row.get("comments")), read_text(row, "id", name)),
+            _LIST, filters, read=lambda row: (str(row.get("comments")), read_text(row, "id", _LIST))
         )
         return next((rule for comment, rule in found if comment.endswith(tag)), None)
 
@@ -451,8 +454,8 @@ class RuleReader:
         rules: dict[str, ExistingRule | CatalogueError] = {}
         for scope, ids in by_scope.items():
             if len(ids) >= _MANY_RULES:
-                listed = self._list({"scope": scope}, partial(self._parse_if_readable, ids=ids))
-                rules |= {rule.id: rule for rule in listed}
+                read = partial(self._parse_if_readable, ids=ids)
+                rules |= {rule.id: rule for rule in self._ask(_LIST, {"scope": scope}, read=read) if rule}
         for each in sorted(set().union(*by_scope.values()) - rules.keys()):
             try:
                 rule = self.fetch(each)
@@ -470,9 +473,7 @@ class RuleReader:
 
     def _list_on(self, owner: Did) -> list[ExistingRule]:
         with suppress(NotFound):
-            return self._ask(
-                lambda client: client.list_did_rules(*split_did(owner)), "list_did_rules", self._parse
-            )
+            return self._ask("list_did_rules", *split_did(owner), read=self._parse)
         return []
 
     def _storages_of(self, rule: ExistingRule, sites: AbstractSet[Site], now: datetime) -> frozenset[str]:
@@ -489,14 +490,8 @@ class RuleReader:
         here = frozenset(each for each in matches if self._storages.disk_sites_of(each) & sites)
         if not here or len(matches) == 1 or rule.state in _WITHOUT_LOCKS:
             return here
-        name = "list_replica_locks"
-        used = frozenset(
-            self._ask(
-                lambda client: client.list_replica_locks(rule.id),
-                name,
-                lambda row: read_text(row, "rse", name),
-            )
-        )
+        call = "list_replica_locks"
+        used = frozenset(self._ask(call, rule.id, read=lambda row: read_text(row, "rse", call)))
         common = frozenset(sites).intersection(*(self._storages.disk_sites_of(each) for each in used))
         return (here & used if common else frozenset()) if used else here
 

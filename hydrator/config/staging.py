@@ -43,7 +43,6 @@ class StagingSiteSettings(Section):
         description="space for all requests to this site, in 10^12 bytes; used only if the catalogue does not"
         " report the free space (0: then nothing is requested)",
     )
-    pins: bool = Field(True, description="pin the data at this site that queued jobs need")
 
     @property
     def space_bytes(self) -> int:

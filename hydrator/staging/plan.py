@@ -316,7 +316,7 @@ class _Planner:
             (len(ending), site, facts, ending)
             for facts in self.catalogues
             for site in find_pinnable_sites(need, self.view)
-            if site in self.settings.allowed_sites(facts.name) and self.settings.sites[site].pins
+            if site in self.settings.allowed_sites(facts.name)
             if all(did in facts.rules for did in need.dids)
             for ending in [[did for did in need.dids if not self._is_safe(did, site, facts)]]
         ]

@@ -20,7 +20,9 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
 
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import (
@@ -303,7 +305,7 @@ class StagingCommand:
     """
 
     name: CommandName
-    target: str = ""
+    target: Annotated[str, Field(max_length=200)] = ""
 
 
 class StagingControl(Protocol):

@@ -6,39 +6,35 @@ the command has no effect. Staging also has a switch, which stops all asking. It
 once, also while the daemon is not running, and it survives a restart.
 """
 
-import json
 import os
 import secrets
-from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, get_args
+from typing import Annotated, Any, ClassVar, Final, Generic
+
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.files import replace_file
-from hydrator.domain.model import Site, parse_did
+from hydrator.domain.model import parse_did
 from hydrator.domain.redaction import sanitize
 from hydrator.reconcile.state import Approve, CommandT, PendingCommands
-from hydrator.staging.table import CommandName, StagingCommand
+from hydrator.staging.table import StagingCommand
 
 MAX_COMMAND_BYTES: Final = 64 * 2**20
 """Maximum bytes of one command file: enough for the names of 100,000 datasets."""
 
 
-class CommandFolder(ABC, Generic[CommandT]):
-    """A folder with one file for each command that the daemon has not executed yet."""
+class CommandFolder(Generic[CommandT]):
+    """A folder with one file for each command that the daemon has not executed yet.
+
+    ``COMMAND`` reads and writes a file; it raises ValueError if the content is not a command.
+    """
 
     FOLDER_NAME: ClassVar[str]
+    COMMAND: ClassVar[TypeAdapter[Any]]
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / self.FOLDER_NAME
-
-    @abstractmethod
-    def _encode(self, command: CommandT) -> dict[str, Any]:
-        """Return the content of the file of *command*."""
-
-    @abstractmethod
-    def _decode(self, body: Any) -> CommandT:  # noqa: ANN401 - any JSON
-        """Return the command in *body*; raise ValueError, TypeError or KeyError if it is not a command."""
 
     def prepare(self) -> None:
         """Create the folder as the daemon's user, so that the daemon may remove commands from the folder.
@@ -59,7 +55,7 @@ class CommandFolder(ABC, Generic[CommandT]):
         Raises:
             StateError: no daemon has created the folder yet, or this user may not write into the folder.
         """
-        content = json.dumps(self._encode(command)).encode()
+        content = self.COMMAND.dump_json(command)
         self._write(f"{self._next_number():06}-{secrets.token_hex(4)}.json", content)
 
     def read_pending(self) -> PendingCommands[CommandT]:
@@ -72,16 +68,10 @@ class CommandFolder(ABC, Generic[CommandT]):
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):
             try:
-                commands.append((path, self._decode(_read_file(path))))
-            except (
-                OSError,
-                ValueError,
-                TypeError,
-                KeyError,
-                AttributeError,
-                RecursionError,
-                OverflowError,
-            ) as error:
+                commands.append((path, self.COMMAND.validate_json(_read_file(path))))
+            except ValidationError as error:
+                refused.append((path, f"is not a command ({error.errors()[0]['msg']})"))
+            except (OSError, ValueError) as error:
                 refused.append((path, f"is not a command ({error})"))
         return PendingCommands(tuple(commands), tuple(refused))
 
@@ -118,24 +108,23 @@ class CommandFolder(ABC, Generic[CommandT]):
         return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1
 
 
+def _check_dids(command: Approve) -> Approve:
+    for did in command.datasets:
+        parse_did(did)
+    return command
+
+
 class CommandQueue(CommandFolder[Approve]):
     """The approvals of held losses, in ``state_dir/orders``."""
 
     FOLDER_NAME = "orders"
-
-    def _encode(self, command: Approve) -> dict[str, Any]:
-        return {"site": command.site, "datasets": sorted(command.datasets)}
-
-    def _decode(self, body: Any) -> Approve:  # noqa: ANN401
-        if not isinstance(body["site"], str):
-            raise TypeError("the site of the command is not a text")
-        return Approve(Site(body["site"]), frozenset(parse_did(did) for did in body["datasets"]))
+    COMMAND = TypeAdapter(Annotated[Approve, AfterValidator(_check_dids)])
 
 
-def _read_file(path: Path) -> Any:  # noqa: ANN401 - any JSON
+def _read_file(path: Path) -> bytes:
     if path.is_symlink() or path.stat().st_size > MAX_COMMAND_BYTES:
         raise ValueError("the file is too large, or a symbolic link")
-    return json.loads(path.read_bytes())
+    return path.read_bytes()
 
 
 TABLE_REPORT: Final = "staging table"
@@ -149,6 +138,7 @@ class StagingFiles(CommandFolder[StagingCommand]):
     """The switch and the commands in a state directory; see :class:`StagingControl` for the daemon's side."""
 
     FOLDER_NAME = "staging"
+    COMMAND = TypeAdapter(StagingCommand)
 
     @property
     def stop_reason(self) -> str | None:
@@ -184,12 +174,3 @@ class StagingFiles(CommandFolder[StagingCommand]):
             (self._folder / STOP_FILE).unlink(missing_ok=True)
         except OSError as error:
             raise self._write_error(error) from error
-
-    def _encode(self, command: StagingCommand) -> dict[str, Any]:
-        return {"command": command.name, "target": command.target}
-
-    def _decode(self, body: Any) -> StagingCommand:  # noqa: ANN401
-        name, target = body["command"], body["target"]
-        if name not in get_args(CommandName) or not isinstance(target, str) or len(target) > 200:
-            raise ValueError("unknown command or target")
-        return StagingCommand(name, target)

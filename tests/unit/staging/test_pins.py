@@ -57,7 +57,7 @@ def test_data_without_any_rule_is_never_pinned():
 
 @pytest.mark.parametrize(
     ("rules", "jobs"),
-    [(None, need(L1, sites=[OSO], is_data_missing=False)), (policy(sites={CAM: {"pins": False}}), run(L1))],
+    [(None, need(L1, sites=[OSO], is_data_missing=False)), (policy(sites=[OSO]), run(L1))],
 )
 def test_a_site_that_does_not_match_or_is_excluded_is_not_pinned(rules, jobs):
     world = holding_world(rules)

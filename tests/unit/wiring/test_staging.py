@@ -29,7 +29,6 @@ command = ["{sys.executable}", "-c", "pass"]
 storage = "CAM_DISK"
 [staging.sites.RAL]
 mode = "propose"
-pins = false
 [staging.limits]
 site_tb = 0.5
 """
