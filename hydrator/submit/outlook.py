@@ -6,8 +6,8 @@ from datetime import datetime
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings, describe_outlook
-from hydrator.domain.model import Did, Site, to_unix
-from hydrator.domain.text import format_bytes, format_count, shorten_list
+from hydrator.domain.model import Did, to_unix
+from hydrator.domain.text import format_count, shorten_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +26,6 @@ class JobsOfSet:
     def identity(self) -> str:
         """A text that no other jobs of the submission have: the name of the node, or the datasets."""
         return self.node or ",".join(self.dids)
-
-
-SMALL_PART = 0.1
-"""Share of a job's bytes below which the rest at a site is called small: advice names it."""
-
-
-def is_small_part(missing_bytes: int, total_bytes: int | None) -> bool:
-    """Return True if a site lacks only a small part of a job's bytes."""
-    return total_bytes is not None and missing_bytes < SMALL_PART * total_bytes
-
-
-def describe_small_copy(dids: Sequence[Did], missing_bytes: int, total_bytes: int, site: Site) -> str:
-    """Return the end of a sentence: that a copy of *dids* to *site* is enough; empty if it is not small."""
-    if not is_small_part(missing_bytes, total_bytes):
-        return ""
-    return f"; a copy of {shorten_list(dids)} ({format_bytes(missing_bytes)}) to {site} would be enough"
 
 
 def describe_starts(

@@ -1,22 +1,31 @@
 """Sites that cannot start a job now: its data is at no site. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from collections.abc import Set as AbstractSet
 
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Site
-from hydrator.domain.text import shorten_list
+from hydrator.domain.text import format_bytes, shorten_list
 from hydrator.submit.nearest_names import find_absent_dids
-from hydrator.submit.outlook import describe_small_copy
 
 from .missing_data import is_complete, state_words
 
 MAX_ABSENT_NAMES = 50
 """Names of absent datasets in one answer: a user corrects them all at once."""
+SMALL_PART = 0.1
+"""Share of a job's bytes below which the rest at a site is called small: advice names it."""
 
 
-def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -> str:
+def is_small_part(missing_bytes: int, total_bytes: int | None) -> bool:
+    """Return True if a site lacks only a small part of a job's bytes."""
+    return total_bytes is not None and missing_bytes < SMALL_PART * total_bytes
+
+
+def explain_no_complete_site(
+    beliefs: DaemonKnowledge, dids: AbstractSet[Did], readable_sites: Container[Site] | None = None
+) -> str:
     """Explain why no site can start a job with *dids* now.
 
+    A copy of a small part is advised only to *readable_sites*, where the job finds its data; None: to any.
     Return an empty text if a site can start the job, or if the answer is unknown.
     """
     if absent := find_absent_dids(beliefs, dids):
@@ -33,7 +42,8 @@ def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -
         if facts:
             words = shorten_list([f"{did} {state_words(facts.get(did))}" for did in lacking])
             site_texts.append(f"{site} has {len(dids) - len(lacking)} of {len(dids)} ({words})")
-        copies += _small_copies(beliefs, dids, site, lacking)
+        if readable_sites is None or site in readable_sites:
+            copies += _small_copies(beliefs, dids, site, lacking)
     best = min(copies)[1] if copies else ""
     return f"no site has all data of the job now: {shorten_list(site_texts, '; ')}{best}"
 
@@ -50,18 +60,24 @@ def _small_copies(
         return []
     fractions = {did: facts[did].fraction or 0 for did in lacking if did in facts}
     missing = round(sum(known[did] * (1 - fractions.get(did, 0)) for did in lacking))
-    text = describe_small_copy(lacking, missing, sum(known.values()), site)
-    return [(missing, text)] if text else []
+    if not is_small_part(missing, sum(known.values())):
+        return []
+    copied = f"a copy of {shorten_list(lacking)} ({format_bytes(missing)}) to {site} would be enough"
+    return [(missing, f"; {copied}")]
 
 
 def _describe_absent(beliefs: DaemonKnowledge, absent: Sequence[Did]) -> str:
     """Return the names of all *absent* datasets, and the similar names of those that have one."""
-    plain = [did for did in absent if not beliefs.similar_names.get(did)]
-    verb = "is" if len(plain) == 1 else "are"
-    texts = [f"{shorten_list(plain, limit=MAX_ABSENT_NAMES)} {verb} in no catalogue"] if plain else []
+    placeless = [did for did in absent if did in beliefs.snapshot.bytes_total]
+    plain = [did for did in absent if did not in placeless and not beliefs.similar_names.get(did)]
+    texts = [
+        f"{shorten_list(names, limit=MAX_ABSENT_NAMES)} {'is' if len(names) == 1 else 'are'} {where}"
+        for names, where in ((placeless, "at no site"), (plain, "in no catalogue"))
+        if names
+    ]
     texts += [
         f"{did} is in no catalogue; did you mean {' or '.join(near)}?"
         for did in absent
-        if (near := beliefs.similar_names.get(did))
+        if did not in placeless and (near := beliefs.similar_names.get(did))
     ]
     return "; ".join(texts)

@@ -13,10 +13,10 @@ from hydrator.domain.text import (
     shorten_list,
 )
 from hydrator.reconcile.demand import WITHHELD_KEY_TODO
-from hydrator.submit.outlook import is_small_part
 
 from .explanation import MismatchCause, Reason, Remedy, SiteMatch
 from .missing_data import AUTO, MissingDataset, MissingReason
+from .nowhere import is_small_part
 from .obstacles import capacity_text, causes_of, has_bad_request, has_free_capacity, request_attribute
 from .pool_facts import JobFacts, SlotGroup
 

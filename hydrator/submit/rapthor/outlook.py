@@ -1,12 +1,10 @@
-"""Outlook of a Rapthor run: the sites that could start the run now, and why other sites could not. Pure."""
+"""Outlook of a Rapthor run: the sites that could start the run now, the best first. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrator.domain.model import DatasetState as State
 from hydrator.domain.model import Did, Site, SiteFacts
-from hydrator.domain.text import shorten_list
-from hydrator.submit.outlook import describe_small_copy
 
 from .job import RapthorRun
 
@@ -99,31 +97,3 @@ def rank_sites(
             )
         )
     return tuple(sorted(outlooks, key=lambda o: (-(o.local_bytes or 0), -o.available_count, o.site)))
-
-
-def explain_no_qualified_site(run: RapthorRun, sites: Sequence[SiteOutlook]) -> str:
-    """Return one sentence that says why no site can start the run now; empty if a site can."""
-    if any(site.can_run for site in sites):
-        return ""
-    complete = [site.site for site in sites if not site.missing_states]
-    if complete:
-        return (
-            f"all data is at {shorten_list(complete)}, but no [[storage]] gives the paths of the data there"
-        )
-    total = len(set(run.dids))
-    parts = []
-    for site in sites:
-        if site.available_count or set(site.missing_states.values()) != {_ABSENT}:
-            missing = shorten_list([f"{did} {state}" for did, state in site.missing_states.items()])
-            parts.append(f"{site.site} has {site.available_count} of {total} ({missing})")
-    where = shorten_list(parts, "; ") or "no site has any dataset of the run"
-    return f"no site has all data of the run now: {where}{_describe_best_copy(run, sites)}"
-
-
-def _describe_best_copy(run: RapthorRun, sites: Sequence[SiteOutlook]) -> str:
-    """Return the copy that lets the run start at the site with most of its bytes, if it is small."""
-    best = next((site for site in sites if site.local_bytes and (site.has_paths or site.can_fetch)), None)
-    if best is None or not set(best.missing_states.values()) <= {_ABSENT, str(State.PARTIAL)}:
-        return ""
-    total = sum(run.sizes.values())
-    return describe_small_copy(list(best.missing_states), total - (best.local_bytes or 0), total, best.site)

@@ -484,7 +484,9 @@ def test_dataset_without_a_site_is_absent_too(host):
     done = host.submit("[L1.ms, L3.ms]", "--skip-absent")
     assert '+RequiredDatasets = {"lofar:L1.ms"}' in done.stdout
     assert "L3.ms: lofar:L3.ms is at no site" in done.stderr
-    assert '"lofar:L3.ms"' in host.submit("[L1.ms, L3.ms]").stdout
+    done = host.submit("[L1.ms, L3.ms]")
+    assert '"lofar:L3.ms"' in done.stdout
+    assert "lofar:L3.ms is at no site; the run waits" in done.stderr
 
 
 def test_no_name_is_left_out_while_a_catalogue_does_not_answer(host):
@@ -529,8 +531,8 @@ def test_run_that_no_site_can_start_warns_or_exits_with_3(host):
         CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
     )
     output = (
-        "no site has all data of the run now: UK has 1 of 2 (lofar:L2.ms absent);"
-        " AU has 0 of 2 (lofar:L1.ms absent, lofar:L2.ms STAGING)"
+        "no site has all data of the job now: AU has 0 of 2 (lofar:L1.ms absent, lofar:L2.ms STAGING 50 %);"
+        " UK has 1 of 2 (lofar:L2.ms absent)"
     )
     done = host.submit("[L1.ms, L2.ms]", "-o", "waits")
     assert f"{output}; the run waits until a site can start it" in done.stderr

@@ -18,7 +18,7 @@ from hydrator.submit.rapthor.job import (
     submit_description,
 )
 from hydrator.submit.rapthor.machine import job_parset
-from hydrator.submit.rapthor.outlook import explain_no_qualified_site, rank_sites
+from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
 from hydrator.submit.submit_files.values import quote_arguments
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, ReplicaState, facts, replica
@@ -370,28 +370,8 @@ def test_outlook_ranks_sites_by_bytes_and_lists_missing_datasets():
         {L2: "absent"},
         {L1: "not known", L2: "absent"},
     ]
-    assert f"OSO has 0 of 2 ({L1} not known, {L2} absent)" in explain_no_qualified_site(asked, unasked)
     assert [o.oldest_age_seconds for o in found] == [60, 60, None]
     assert not any(o.can_run for o in found)
-
-
-@pytest.mark.parametrize(
-    ("state", "fetches", "is_named"),
-    [
-        (None, True, True),
-        (ReplicaState.PARTIAL, True, True),
-        (ReplicaState.INCOMING, True, False),
-        (None, False, False),
-    ],
-)
-def test_small_part_that_the_best_site_lacks_is_named(state, fetches, is_named):
-    """P4: a copy is not enough where the job would not find its path, and not needed if it is on its way."""
-    there = [replica(L2, RAL, state, 0.0)] if state else []
-    asked, view = run(L1, L2, sizes={L1: 10**9, L2: 10**7}), facts(replica(L1, RAL), replica(L2, CAM), *there)
-    sites = rank_sites(asked, view.sites, {}, now=NOON.timestamp(), can_fetch=fetches)
-    text = explain_no_qualified_site(asked, sites)
-    assert text.endswith(f"; a copy of {L2} (10 MB) to RAL would be enough") == is_named
-    assert text.startswith("no site has all data of the run now: RAL has 1 of 2")
 
 
 def test_site_with_all_datasets_qualifies_without_known_sizes():

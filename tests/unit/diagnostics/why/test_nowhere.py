@@ -11,7 +11,7 @@ import pytest
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.model import DatasetState, Did, Snapshot
 from hydrator.submit.nearest_names import add_similar_names
-from tests.factories import L1, L2
+from tests.factories import CAM, L1, L2, RAL
 from tests.unit.cli.test_submit_rapthor import CONFIG
 from tests.unit.diagnostics.test_why import beliefs, fact
 from tests.unit.submit.test_submit_file import stand_in
@@ -56,6 +56,20 @@ def test_small_part_that_one_site_lacks_is_named(size, state, fraction, is_named
     )
     assert text.endswith(f"; a copy of {L2} (49 GB) to CAM would be enough") == is_named
     assert ("would be enough" in text) == is_named
+
+
+@pytest.mark.parametrize(("sites", "is_named"), [((CAM,), True), ((RAL,), False), ((), False)])
+def test_copy_is_not_enough_where_the_job_would_not_find_its_path(sites, is_named):
+    here = fact(DatasetState.AVAILABLE)
+    known = beliefs(CAM={L1: here}, RAL={L2: here})
+    known = replace(known, snapshot=replace(known.snapshot, bytes_total={L1: 10**9, L2: 10**7}))
+    text = explain_no_complete_site(known, {L1, L2}, sites)
+    assert text.endswith(f"; a copy of {L2} (10 MB) to CAM would be enough") == is_named
+
+
+def test_dataset_of_a_catalogue_without_a_replica_is_at_no_site():
+    known = replace(beliefs(), snapshot=Snapshot({}, bytes_total={L1: 5}))
+    assert explain_no_complete_site(known, {L1, L2}) == f"{L1} is at no site; {L2} is in no catalogue"
 
 
 def test_name_in_no_catalogue_comes_first_and_unseen_datasets_are_skipped():

@@ -3,7 +3,7 @@
 import glob
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,8 +11,9 @@ from hydrator.cli.commands.submit.shared import exit_on_problems
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import ReportingCatalogue, show_progress
 from hydrator.config import Settings
+from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.errors import ConfigError, StateError
-from hydrator.domain.model import Did, Site, SiteFacts
+from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot
 from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
@@ -22,7 +23,7 @@ from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
 from hydrator.submit.dataset_paths import Paths, has_file_rule, local_paths
 from hydrator.submit.file_lists import Listing, address_mismatches, list_files, single_file_notice
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, run_name
-from hydrator.submit.rapthor.outlook import SiteOutlook, explain_no_qualified_site, rank_sites
+from hydrator.submit.rapthor.outlook import SiteOutlook, rank_sites
 from hydrator.submit.rapthor.parset import Parset, parse_parset
 from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import assemble
@@ -44,6 +45,7 @@ class PreparedRun:
     listing: Listing
     paths: Paths
     sites: tuple[SiteOutlook, ...]
+    snapshot: Snapshot
     now: datetime
 
     @property
@@ -59,9 +61,16 @@ class PreparedRun:
     @property
     def no_site_reason(self) -> str:
         """One sentence on why no site can start the run now; empty if a site can start it."""
-        if unchecked := sorted(self.resolution.unchecked_dids):
-            return f"it is not known yet which sites have {shorten_list(unchecked)}"
-        return explain_no_qualified_site(self.run, self.sites)
+        if any(site.can_run for site in self.sites):
+            return ""
+        if complete := [site.site for site in self.sites if not site.missing_states]:
+            names = shorten_list(complete)
+            return f"all data is at {names}, but no [[storage]] gives the paths of the data there"
+        if unanswered := sorted(self.resolution.unanswered_dids):
+            return f"it is not known yet which sites have {shorten_list(unanswered)}"
+        knowledge = DaemonKnowledge(self.now, self.snapshot, queried_dids=frozenset(self.dids))
+        readable = [site.site for site in self.sites if site.has_paths or site.can_fetch]
+        return explain_no_complete_site(knowledge, knowledge.queried_dids, readable)
 
 
 def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOptions) -> PreparedRun:
@@ -74,7 +83,7 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
     resolution, now = _resolve_datasets(parset, settings, options)
     problems = mode_problems(settings.submit, run_options.mode, options.form)
     resolution = _check_resolution(resolution, options, problems, asks_only_daemon=not settings.catalogue)
-    facts = _collect_site_facts(settings, resolution, now)
+    snapshot = _collect_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
     is_for_job = options.form == "job"
     if is_for_job and not settings.storage:
@@ -86,13 +95,13 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
     run = RapthorRun(unique_name, label, tuple(dids), resolution.sizes, run_options)
     sites = rank_sites(
         run,
-        facts,
+        snapshot.sites,
         paths,
         now=now.timestamp(),
         can_fetch=settings.submit.stage_in is not None,
         unanswered_dids=resolution.unanswered_dids,
     )
-    return PreparedRun(options, run, parset, settings, resolution, listing, paths, sites, now)
+    return PreparedRun(options, run, parset, settings, resolution, listing, paths, sites, snapshot, now)
 
 
 def _read_parset(file: Path) -> bytes:
@@ -102,9 +111,7 @@ def _read_parset(file: Path) -> bytes:
         raise ConfigError([f"{file}: {error.strerror}; give the path of a Rapthor parset"]) from error
 
 
-def _collect_site_facts(
-    settings: Settings, resolution: Resolution, now: datetime
-) -> Mapping[Site, SiteFacts]:
+def _collect_facts(settings: Settings, resolution: Resolution, now: datetime) -> Snapshot:
     """Merge the catalogues' answers into the state that the daemon saved; leave out retired sites."""
     memories: Mapping[str, CatalogueMemory] = {}
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
@@ -115,7 +122,8 @@ def _collect_site_facts(
         for name, answer in resolution.answers.items()
     }
     snapshot = build_snapshot(updated, dids, now=now, max_age=settings.daemon.max_age)
-    return {site: facts for site, facts in snapshot.sites.items() if not settings.sites.is_retired(site)}
+    sites = {site: facts for site, facts in snapshot.sites.items() if not settings.sites.is_retired(site)}
+    return replace(snapshot, sites=sites)
 
 
 def _list_files(settings: Settings, dids: Collection[Did], options: RapthorOptions) -> Listing:
