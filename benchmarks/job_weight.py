@@ -106,7 +106,7 @@ def weigh(release: str, arm: Arm, jobs: int, datasets: int) -> tuple[dict[str, f
 
 
 def count_autoclusters(release: str, arm: Arm, jobs: int, datasets: int) -> dict[str, int]:
-    """Submit *jobs* one a second, every other with one of SETS; return the autoclusters and what makes them.
+    """Submit *jobs* one a second, half of them with one of SETS; return the autoclusters and what makes them.
 
     ``pairs`` are the keys times the lanes that occur, ``ends`` the ends of waits.
     """
@@ -114,8 +114,8 @@ def count_autoclusters(release: str, arm: Arm, jobs: int, datasets: int) -> dict
     with Pool.start(release, [SiteSpec("UK", cpus=1)], extra) as pool:
         for job in range(jobs):
             lines = ["executable = /bin/true", "request_memory = 10 TB"]  # no slot has so much
-            number = job // 2 % SETS
-            if job % 2:
+            number = job // 4 % SETS
+            if job // 2 % 2:  # not every other, which would be those of lane 0
                 lines += description(arm, names_of(number, datasets), key_of(number, datasets))
             pool.run("condor_submit", "-terse", "-", user="alice", input="\n".join([*lines, "queue", ""]))
             time.sleep(1)
@@ -211,7 +211,7 @@ of the schedd's resident memory, CPU is that of the schedd. Keyed jobs carry the
 list and no configuration of ours. condor_submit stores Requirements once for all jobs of a submission, with
 the clause of the configuration; a transform stores them in each job, as one form shows. The list alone, the
 keyed jobs and the plain jobs are weighed three times in turn, and the medians count. The pool configuration
-has its defaults. Autoclusters are counted of {trickled} idle jobs that come one a second, every other with
+has its defaults. Autoclusters are counted of {trickled} idle jobs that come one a second, half of them with
 one of {sets} sets: without configuration, keyed ({datasets} datasets) and plain (2 datasets). The goal is as
 many as without configuration, and the keys times the lanes that occur."""
 
