@@ -21,11 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from hydrator.domain.ads.contract import GPU_PREFERENCE
+
 if TYPE_CHECKING:
     from hydrator.config import SubmitSettings
-
-PREFERENCE_ATTRIBUTE = "GPUPreference"
-"""Job attribute: 1.0 on a slot with the requested GPUs, else 0.0; used in NEGOTIATOR_PRE_JOB_RANK."""
 
 _RANK = 100
 """The value that a free GPU adds to the job's Rank: more than most ranks of users differ by."""
@@ -77,13 +76,13 @@ class GpuChoice:
     @property
     def attributes(self) -> dict[str, str]:
         """The job attributes, each with its expression."""
-        preference = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
+        preference = {GPU_PREFERENCE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
         return {**preference, "RequireGPUs": self.properties} if self.properties else preference
 
     def rank_expression(self, users_rank: str) -> str:
         """Return the job's Rank: *users_rank* plus ``_RANK`` on a slot with a free GPU."""
         own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
-        return f"{own}{_RANK} * MY.{PREFERENCE_ATTRIBUTE}"
+        return f"{own}{_RANK} * MY.{GPU_PREFERENCE}"
 
 
 def mebibytes(gigabytes: float) -> int:

@@ -13,7 +13,7 @@ from hydrator.config import SubmitSettings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunSites, submit_description
+from hydrator.submit.rapthor.job import RapthorRun, RunOptions, submit_description
 from hydrator.submit.submit_files.datasets import add_datasets
 from hydrator.submit.submit_files.description import read_description
 from hydrator.submit.submit_files.values import quote_arguments
@@ -60,7 +60,7 @@ def rapthor(
         origin=origin,
         input_files=inputs,
         command=command,
-        sites=RunSites(["GLIDEIN_Site"]),
+        site_attributes=["GLIDEIN_Site"],
     )
     return text.replace("executable = hydrator-job-start.py\n", "executable = /bin/true\n")
 

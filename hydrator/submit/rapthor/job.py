@@ -74,20 +74,6 @@ class RapthorRun:
         return {**plain, "WorkflowRun": string_literal(self.name)}
 
 
-@dataclass(frozen=True, slots=True)
-class RunSites:
-    """The sites where a run may start; ``attributes`` are the slot attributes that may have a site's name.
-
-    ``with_paths`` are the sites with a path for every dataset; the job runs only at these sites. None means
-    any site, because the job can fetch its data. ``with_data`` are the allowed sites that have all data now.
-    If the job has failed to read its data at every site of ``with_data``, the schedd holds the job.
-    """
-
-    attributes: Sequence[str]
-    with_paths: Sequence[Site] | None = None
-    with_data: Sequence[Site] = ()
-
-
 def run_name(text: str) -> str:
     """Return *text* as a name of at most 100 characters; ``-`` replaces characters that could need quotes."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")[:100] or "rapthor"
@@ -100,7 +86,9 @@ def submit_description(
     origin: str,
     input_files: Sequence[str],
     command: Sequence[str],
-    sites: RunSites,
+    site_attributes: Sequence[str],
+    path_sites: Sequence[Site] | None = None,
+    data_sites: Sequence[Site] = (),
     should_keep_folder: bool = False,
 ) -> str:
     """Return the submit description of the whole run as one job.
@@ -112,7 +100,11 @@ def submit_description(
         origin: the name of the user's parset, for a comment.
         input_files: files that HTCondor transfers with the job, in addition to the wrapper.
         command: the command that the wrapper starts after it has found the data.
-        sites: the sites where the job may run.
+        site_attributes: the slot attributes that may have a site's name.
+        path_sites: the sites with a path for every dataset; the job runs only at these. None means any site,
+            because the job can fetch its data.
+        data_sites: the allowed sites that have all data now. If the job fails to read its data at each of
+            them, the schedd holds it.
         should_keep_folder: keep Rapthor's working folder at the schedd when the job is evicted.
 
     Raises:
@@ -127,9 +119,18 @@ def submit_description(
         *_name_lines(run.label),
         *_request_lines(submit, gpu),
         "",
-        *_attribute_lines(run, gpu, sites.with_paths),
+        *_attribute_lines(run, gpu, path_sites),
         "",
-        *_site_lines(run.options.requirements, gpu, sites),
+        "# if data is missing at a site, the wrapper ends the job, and the schedd tries another site",
+        *retry_elsewhere(
+            _join_clauses(
+                run.options.requirements,
+                gpu.requirement if gpu else "",
+                "" if path_sites is None else path_known_clause(site_attributes),
+            ),
+            site_attributes,
+            data_sites=data_sites or path_sites or (),
+        ),
         *(["", *run.options.extra_lines] if run.options.extra_lines else []),
         "",
         "queue",
@@ -193,19 +194,9 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
     ]
 
 
-def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: RunSites) -> list[str]:
-    """Return the lines with the requirements, and the lines that retry the job elsewhere after a miss."""
-    path_clause = "" if sites.with_paths is None else path_known_clause(sites.attributes)
-    all_clauses = (users_requirements, gpu.requirement if gpu else "", path_clause)
-    clauses = [clause for clause in all_clauses if clause.strip()]
-    return [
-        "# if data is missing at a site, the wrapper ends the job, and the schedd tries another site",
-        *retry_elsewhere(
-            " && ".join(f"({clause})" for clause in clauses) if len(clauses) > 1 else "".join(clauses),
-            sites.attributes,
-            data_sites=sites.with_data or sites.with_paths or (),
-        ),
-    ]
+def _join_clauses(*clauses: str) -> str:
+    given = [clause for clause in clauses if clause.strip()]
+    return " && ".join(f"({clause})" for clause in given) if len(given) > 1 else "".join(given)
 
 
 def _reject_unfit(container: str | None, input_files: Sequence[str]) -> None:

@@ -11,7 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from .description import ATTRIBUTE, Description, SubmitFileError, as_text, read_description, read_file
+from hydrator.domain.ads.contract import REQUIRED_DATASETS
+
+from .description import Description, SubmitFileError, as_text, read_description, read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class DagNode:
     @property
     def has_list_in_vars(self) -> bool:
         names = {name.lower().replace("+", "my.") for name in self.variables}
-        return f"my.{ATTRIBUTE}".lower() in names
+        return f"my.{REQUIRED_DATASETS}".lower() in names
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,19 +17,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrator.domain.ads.classad import list_literal, string_literal
+from hydrator.domain.ads.contract import KEY, KEY_FOR, REQUIRED_DATASETS
 from hydrator.domain.ads.dataset_sets import NAMES_CHARS, SetKey, hash_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 from hydrator.domain.text import shorten_list
 
 from .dag import Dag, DagNode
-from .description import ATTRIBUTE, MAX_ITEMS, Description, Row, SubmitFileError, line_ending
+from .description import MAX_ITEMS, Description, Row, SubmitFileError, line_ending
 
 # --- keys
 
 
-KEY_ATTRIBUTE = "DataLocalityKey"
-KEY_FOR_ATTRIBUTE = "DataLocalityKeyFor"
 KEY_VARIABLE = "hydrator_key"
 """The variable of a queue statement that has the key of each item's datasets."""
 _STRING_LITERAL = re.compile(r'"([^"\\]*)"')
@@ -65,8 +64,8 @@ def key_lines(lists: Sequence[Sequence[str]], template: Sequence[str]) -> KeyLin
         return KeyLines()
     key = keys[0] if is_one else f"$({KEY_VARIABLE})"
     lines = (
-        f"+{KEY_ATTRIBUTE} = {string_literal(key)}",
-        f"+{KEY_FOR_ATTRIBUTE} = {string_literal(texts.pop() if is_one else ','.join(template))}",
+        f"+{KEY} = {string_literal(key)}",
+        f"+{KEY_FOR} = {string_literal(texts.pop() if is_one else ','.join(template))}",
     )
     return KeyLines(lines, () if is_one else tuple(keys))
 
@@ -89,10 +88,10 @@ def read_names(literal: str) -> tuple[str, ...]:
 
 # --- submit descriptions
 
-_LIST = f"MY.{ATTRIBUTE}"
+_LIST = f"MY.{REQUIRED_DATASETS}"
 _UNIT_SEPARATOR = "\x1f"
 """If an item has this character, condor_submit splits the item at it instead of at commas and blanks."""
-LEFT_TO_SCHEDD = f"{KEY_ATTRIBUTE} is left to the schedd"
+LEFT_TO_SCHEDD = f"{KEY} is left to the schedd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ def add_datasets(
         SubmitFileError: the description already has RequiredDatasets, with an invalid DID, or has macros that
             refer to each other.
     """
-    line = f"+{ATTRIBUTE} = {dids_literal(dids)}" if dids else ""
+    line = f"+{REQUIRED_DATASETS} = {dids_literal(dids)}" if dids else ""
     lists: tuple[tuple[str, ...], ...] = ()
     first_line, key = "", KeyLines()
     if description.unread:
@@ -143,9 +142,7 @@ def add_datasets(
         line = ""
         check_lists(description, origin)
         lists = own_lists(description)
-        key, why = key_of_own_list(description, lists)
-        notes = [own_list_note(origin, key, "file")]
-        notes += [f"{origin}: {LEFT_TO_SCHEDD}: {why}"] if why else []
+        key, notes = key_of_own_list(description, lists, origin, "file")
     elif dids:
         key = key_lines([sorted(set(dids))], sorted(set(dids)))
         notes = []
@@ -181,13 +178,13 @@ def add_datasets(
 
 def own_list_note(place: str, key: KeyLines, word: str) -> str:
     rest = "only the key of this list is added" if key.lines else f"the {word} stays unchanged"
-    return f"{place} has {ATTRIBUTE} already: {rest}"
+    return f"{place} has {REQUIRED_DATASETS} already: {rest}"
 
 
 def unread_note(place: str, description: Description, *, has_new_list: bool) -> str:
     rest = "no dataset is added"
     if has_new_list:
-        rest = f"if it has {ATTRIBUTE}, that list replaces the new one, and {LEFT_TO_SCHEDD}"
+        rest = f"if it has {REQUIRED_DATASETS}, that list replaces the new one, and {LEFT_TO_SCHEDD}"
     return f"{place} is not read, because {description.unread}: {rest}"
 
 
@@ -203,28 +200,33 @@ def own_lists(description: Description) -> tuple[tuple[str, ...], ...]:
 
 
 def key_of_own_list(
-    description: Description, lists: Sequence[Sequence[str]], *, can_change_items: bool = True
-) -> tuple[KeyLines, str]:
-    """Return the lines with the key of *description*'s own *lists*, else the reason why there are none."""
+    description: Description, lists: Sequence[Sequence[str]], place: str, word: str
+) -> tuple[KeyLines, list[str]]:
+    """Return the lines with the key of *description*'s own *lists*, and notes on the list and the key.
+
+    *word* is ``file`` or ``node``: VARS of a node cannot change the items of its queue statement.
+    """
+    key, why = KeyLines(), ""
+    differs = f"{REQUIRED_DATASETS} differs from job to job"
     if not lists:
-        differs = description.differs_per_job(_LIST) or description.differs_per_item(_LIST)
-        return (
-            KeyLines(),
-            f"{ATTRIBUTE} {'differs from job to job' if differs else 'is not a list of strings'}",
-        )
-    try:
-        key = key_lines(lists, read_names(description.dataset_list or ""))
-    except BadDid as bad:
-        return KeyLines(), str(bad)
-    if key.item_keys and not can_change_items:
-        return KeyLines(), f"{ATTRIBUTE} differs from job to job"
-    if key.item_keys and KEY_VARIABLE in description.item_names:  # this program wrote the keys
+        is_other = not (description.differs_per_job(_LIST) or description.differs_per_item(_LIST))
+        why = f"{REQUIRED_DATASETS} is not a list of strings" if is_other else differs
+    else:
+        try:
+            key = key_lines(lists, read_names(description.dataset_list or ""))
+        except BadDid as bad:
+            why = str(bad)
+    if key.item_keys and word == "node":
+        key, why = KeyLines(), differs
+    elif key.item_keys and KEY_VARIABLE in description.item_names:  # this program wrote the keys
         if [row[KEY_VARIABLE] for row in description.rows or ()] != [*key.item_keys]:
             wrong = f"the items of the queue statement have a {KEY_VARIABLE} of other datasets"
             raise SubmitFileError(f"{wrong}: remove this variable and its values")
-        return KeyLines(), ""
-    own = tuple(f"+{name} = {description.value(f'MY.{name}')}" for name in (KEY_ATTRIBUTE, KEY_FOR_ATTRIBUTE))
-    return (KeyLines() if key.lines == own else key), ""
+        key = KeyLines()
+    elif key.lines == tuple(f"+{name} = {description.value(f'MY.{name}')}" for name in (KEY, KEY_FOR)):
+        key = KeyLines()
+    left = [f"{place}: {LEFT_TO_SCHEDD}: {why}"] if why else []
+    return key, [own_list_note(place, key, word), *left]
 
 
 def _queue_with_keys(description: Description, key: KeyLines, end: bytes) -> bytes:
@@ -273,7 +275,7 @@ def check_lists(description: Description, origin: str) -> None:
             problems[problem + (f" (item {shown})" if shown else "")] = None
     if problems:
         listed = shorten_list(list(problems), "; ", limit=10)
-        raise SubmitFileError(f"{origin}: {ATTRIBUTE}: {listed}: nothing was submitted")
+        raise SubmitFileError(f"{origin}: {REQUIRED_DATASETS}: {listed}: nothing was submitted")
 
 
 def _list_problems(literal: str) -> Iterator[str]:
@@ -379,17 +381,15 @@ def _list_lines(
         return [], [own_list_note(place, KeyLines(), "node")]
     if description.unread:
         # VARS with PREPEND comes first, so the submit description can override it
-        lines = [_vars_line(node, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")] if dids else []
+        lines = [_vars_line(node, f"+{REQUIRED_DATASETS}", dids_literal(dids), "PREPEND ")] if dids else []
         return lines, [unread_note(place, description, has_new_list=bool(dids))]
     if description.dataset_list is not None:
-        key, why = key_of_own_list(description, own_lists(description), can_change_items=False)
-        notes = [own_list_note(place, key, "node")]
-        notes += [f"{place}: {LEFT_TO_SCHEDD}: {why}"] if why else []
+        key, notes = key_of_own_list(description, own_lists(description), place, "node")
         return [_append(node, line) for line in key.lines], notes
     if not dids:
         return [], [f"{origin}: no dataset is known for node {node.name}: the node stays unchanged"]
     names = sorted(set(dids))
-    lines = [_vars_line(node, f"+{ATTRIBUTE}", dids_literal(names))]
+    lines = [_vars_line(node, f"+{REQUIRED_DATASETS}", dids_literal(names))]
     return lines + [_append(node, line) for line in key_lines([names], names).lines], []
 
 

@@ -14,12 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hydrator.domain.ads.contract import REQUIRED_DATASETS
 from hydrator.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     import htcondor2
 
-ATTRIBUTE = "RequiredDatasets"
 Row = Mapping[str, str]
 """The variables of one item of a queue statement."""
 MAX_ITEMS = 1_000_000
@@ -90,7 +90,7 @@ class Description:
     @property
     def dataset_list(self) -> str | None:
         """RequiredDatasets with its macros; None if the description surely does not set it."""
-        name = f"MY.{ATTRIBUTE}"
+        name = f"MY.{REQUIRED_DATASETS}"
         differs = self.differs_per_job(name) or self.differs_per_item(name)
         is_set = differs or self.expand(name, {}).strip().lower() not in {"", "undefined"}
         return self.value(name) if is_set else None

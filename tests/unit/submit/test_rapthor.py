@@ -13,7 +13,6 @@ from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines
 from hydrator.submit.rapthor.job import (
     RapthorRun,
     RunOptions,
-    RunSites,
     run_name,
     submit_description,
 )
@@ -229,7 +228,7 @@ def description(of: RapthorRun, **more) -> str:
         origin="run.parset",
         input_files=["run.parset"],
         command=["rapthor", "run.parset"],
-        sites=RunSites(["GLIDEIN_Site"]),
+        site_attributes=["GLIDEIN_Site"],
     )
 
 

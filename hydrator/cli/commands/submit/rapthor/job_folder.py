@@ -24,7 +24,6 @@ from hydrator.submit.rapthor.job import (
     JOB_PARSET,
     RESULT_FOLDERS,
     WRAPPER_FILE,
-    RunSites,
     submit_description,
 )
 from hydrator.submit.rapthor.machine import WORKING_FOLDER, job_parset
@@ -95,11 +94,9 @@ def _describe(run: PreparedRun, submit: SubmitSettings, command: list[str], file
         origin=run.parset.origin,
         input_files=[JOB_PARSET, PATHS_FILE, WORKING_FOLDER, *files],
         command=command,
-        sites=RunSites(
-            run.settings.sites.slot_attributes,
-            None if can_fetch else run.sites_with_paths,
-            () if can_fetch else [site.site for site in run.sites if site.can_run],
-        ),
+        site_attributes=run.settings.sites.slot_attributes,
+        path_sites=None if can_fetch else run.sites_with_paths,
+        data_sites=() if can_fetch else [site.site for site in run.sites if site.can_run],
         should_keep_folder=run.options.keep_on_eviction,
     )
 
