@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
-from hydrator.submit.rapthor.environment import export_lines, toil_params
+from hydrator.submit.rapthor.environment import export_lines
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions
 from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.parset import Parset, parse_parset
@@ -63,16 +63,3 @@ def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, rank):
         check=True,
     ).stdout
     assert printed == run.attributes["RequiredDatasets"] + "|" + rank
-
-
-@given(DIDS, st.lists(st.tuples(OPTIONS, st.text("ab =1", max_size=5)), max_size=3))
-def test_toil_finds_in_its_parameters_what_was_there_and_what_is_ours(dids, before):
-    run = RapthorRun("r", "r", tuple(dids))
-    attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
-    merged = toil_params(attributes, ";".join(f"{key}={value}" for key, value in before))
-    parts = [part.split("=", 1) for part in merged.split(";")]  # as Toil does it
-    assert all(len(part) == 2 for part in parts)
-    found = [(key.strip(), value.strip()) for key, value in parts]
-    assert found[: len(before)] == [(key, value.strip()) for key, value in before]
-    assert dict(found[len(before) :]) == {f"+{name}": text for name, text in attributes.items()}
-    assert toil_params(attributes, merged) == merged

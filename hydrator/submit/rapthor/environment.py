@@ -11,7 +11,6 @@ from hydrator.domain.errors import ConfigError
 from .job import RapthorRun
 
 SUBMIT_ATTRS = "_CONDOR_SUBMIT_ATTRS"
-TOIL_PARAMS = "TOIL_HTCONDOR_PARAMS"
 MAX_VARIABLE_BYTES = 131_071
 """Maximum length of a variable with its name and ``=``, without the final NUL (Linux, MAX_ARG_STRLEN)."""
 
@@ -30,14 +29,12 @@ def export_lines(
             HTCondor configuration; the new variables replace these values, so the lines repeat them.
 
     Raises:
-        ConfigError: an earlier value is not valid, or a new value has a ``;`` or is too long.
+        ConfigError: a value has a ``;`` or is too long.
     """
     attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
     values = {SUBMIT_ATTRS: _submit_attrs(attributes, environment, current_values)}
     values |= {f"_CONDOR_{name}": literal for name, literal in attributes.items()}
     values |= _expressions(run, environment, current_values)
-    # Toil's own batch system ignores the other variables
-    values[TOIL_PARAMS] = toil_params(attributes, environment.get(TOIL_PARAMS, ""))
     if problems := _value_problems(values):
         raise ConfigError(problems)
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
@@ -72,7 +69,7 @@ def _value_problems(values: Mapping[str, str]) -> list[str]:
     problems = [
         f"{name} would contain a ';', and such values do not reach the jobs of a DAG: {value[:100]}"
         for name, value in values.items()
-        if ";" in value and name != TOIL_PARAMS
+        if ";" in value
     ]
     return problems + [
         f"{name} would take {size} bytes, but a variable can have {MAX_VARIABLE_BYTES};"
@@ -80,24 +77,3 @@ def _value_problems(values: Mapping[str, str]) -> list[str]:
         for name, value in values.items()
         if (size := len(f"{name}={value}".encode())) > MAX_VARIABLE_BYTES
     ]
-
-
-def toil_params(attributes: Mapping[str, str], current_value: str) -> str:
-    """Return TOIL_HTCONDOR_PARAMS: its previous value, then *attributes*.
-
-    Toil splits the value at each ``;`` and each part at its first ``=``.
-
-    Raises:
-        ConfigError: a part of *current_value* has no ``=``: Toil would end with a traceback.
-    """
-    own = {f"+{name}".lower() for name in attributes} | {f"my.{name}".lower() for name in attributes}
-    parts = []
-    for part in filter(None, map(str.strip, current_value.split(";"))):
-        key, equals, _ = part.partition("=")
-        if not equals:
-            raise ConfigError(
-                [f"{TOIL_PARAMS}: {part[:100]!r} is not NAME=VALUE: correct it, because Toil would fail"]
-            )
-        if key.strip().lower() not in own:
-            parts.append(part)
-    return ";".join([*parts, *(f"+{name}={literal}" for name, literal in attributes.items())])

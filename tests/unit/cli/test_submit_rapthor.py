@@ -215,17 +215,6 @@ def test_toil_exports_accept_mode_wait_without_a_stage_in_command(host):
     assert "export _CONDOR_DataLocality='\"wait\"'" in done.stdout
 
 
-def test_exports_warn_if_no_site_has_all_datasets_for_toils_steps(host):
-    (host.folder / "catalogue.toml").write_text(
-        CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
-    )
-    spread = host.submit("[L1.ms, L2.ms]", "--as", "env").stderr
-    messages = "with --batchSystem htcondor each step requires all datasets"
-    assert messages in spread
-    assert messages not in host.submit("L1.ms", "--as", "env").stderr
-    assert messages not in host.submit("[L1.ms, L2.ms]", "--as", "env", "--mode", "wait").stderr
-
-
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -9,7 +9,7 @@ from hydrator.config import SubmitSettings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines, toil_params
+from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines
 from hydrator.submit.rapthor.job import (
     RapthorRun,
     RunOptions,
@@ -280,7 +280,6 @@ def exported(text: str) -> dict[str, str]:
 
 def test_exports_list_the_attributes_without_a_semicolon():
     found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING))
-    assert found.pop("TOIL_HTCONDOR_PARAMS").startswith("+RequiredDatasets={")
     assert found == {
         "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality WorkflowRun",
         "_CONDOR_RequiredDatasets": '{"lofar:L1","lofar:L2"}',
@@ -308,24 +307,16 @@ def test_exports_are_idempotent():
 
 
 @pytest.mark.parametrize(
-    ("asked", "shell", "told"),
+    ("asked", "told"),
     [
-        (run("lofar:L1", requirements="[a=1;b=2].a == 1"), {}, "';'"),
-        (run(*(f"lofar:{'x' * 400}{n:04}" for n in range(MAX_VARIABLE_BYTES // 400))), {}, "as one job"),
-        (run("lofar:L1"), {"TOIL_HTCONDOR_PARAMS": "nonsense"}, "is not NAME=VALUE"),
+        (run("lofar:L1", requirements="[a=1;b=2].a == 1"), "';'"),
+        (run(*(f"lofar:{'x' * 400}{n:04}" for n in range(MAX_VARIABLE_BYTES // 400))), "as one job"),
     ],
     ids=lambda value: "",
 )
-def test_exports_that_no_shell_can_have_are_rejected(asked, shell, told):
+def test_exports_that_no_shell_can_have_are_rejected(asked, told):
     with pytest.raises(ConfigError, match=told):
-        export_lines(asked, shell, NOTHING)
-
-
-def test_toil_params_are_merged_and_never_empty():
-    ours = {"RequiredDatasets": '{"lofar:L1"}'}
-    assert toil_params(ours, "") == '+RequiredDatasets={"lofar:L1"}'
-    assert toil_params(ours, " rank = 1 ; ;") == 'rank = 1;+RequiredDatasets={"lofar:L1"}'
-    assert toil_params(ours, 'MY.requireddatasets={"old:x"};a=b=c') == 'a=b=c;+RequiredDatasets={"lofar:L1"}'
+        export_lines(asked, {}, NOTHING)
 
 
 def test_run_has_the_attributes_of_its_datasets_and_options():

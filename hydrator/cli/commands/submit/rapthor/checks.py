@@ -146,8 +146,6 @@ def check_sites(run: "PreparedRun") -> None:
         outcome = "nothing was submitted" if should_refuse else f"{later}; hydrator why explains more"
         print_problems(f"{run.no_site_reason}; {outcome}")
         _exit_if_no_site(run)
-    if form == "env":
-        _warn_steps_wait(run)
 
 
 def finish_dry_run(run: "PreparedRun") -> None:
@@ -170,17 +168,6 @@ def print_start(run: "PreparedRun") -> None:
     jobs = [JobsOfSet(tuple(run.run.dids))]
     line = describe_expected_starts(run.settings, jobs, mode=run.run.options.mode)
     print_problems(*([line] if line else []))
-
-
-def _warn_steps_wait(run: "PreparedRun") -> None:
-    """Warn if no site has all datasets, because each step in Toil's own batch system requires all of them."""
-    if run.run.options.mode == "require" and all(site.missing_states for site in run.sites):
-        print_problems(
-            "with --batchSystem htcondor each step requires all datasets of the run, so every step"
-            " waits until one site has all of these datasets. With --batchSystem classad_hydrator"
-            " each step requires only its own datasets."
-            " With --mode wait a step may start at any site after its wait."
-        )
 
 
 def _path_problems(run: "PreparedRun") -> list[str]:
