@@ -33,7 +33,7 @@ def test_image_runs_the_command_of_the_chart(image):
     assert (config["Entrypoint"], config["Cmd"]) == (chart["command"], chart["args"])
 
 
-def test_image_serves_from_a_read_only_root_without_capabilities(image, tmp_path):
+def test_image_serves_what_the_pod_probes_from_a_read_only_root_without_capabilities(image, tmp_path):
     store, config = image
     port = free_port()
     etc, state = tmp_path / "etc", tmp_path / "state"
@@ -48,20 +48,22 @@ def test_image_serves_from_a_read_only_root_without_capabilities(image, tmp_path
     given = {item["name"]: item["value"] for item in chart["env"]}
     given |= {"HYDRATOR_PUBLISH__HTTP__HOST": "127.0.0.1", "HYDRATOR_PUBLISH__HTTP__PORT": str(port)}
     mounts = {"/etc/classad-hydrator": etc, "/var/lib/classad-hydrator": state}
+    probes = [chart[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")]
     with container.running(store, config, mounts, given) as process:
 
-        def ready() -> bool:
+        def status(path: str) -> int:
             assert process.poll() is None, (store / "log").read_text()[-2000:]
             try:
-                return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200
+                return httpx.get(f"http://127.0.0.1:{port}{path}", trust_env=False).status_code
             except httpx.TransportError:
-                return False
+                return 0
 
-        wait_for(ready, "the daemon in the container to be ready")
-        status = _status_of(state)
-        assert set(re.findall(r"^Uid:\t(.*)$", status, re.MULTILINE)) == {"\t".join(4 * ["10001"])}
-        assert set(re.findall(r"^Cap\w+:\t(\w+)", status, re.MULTILINE)) == {16 * "0"}
-        assert re.findall(r"^NoNewPrivs:\t(\d)", status, re.MULTILINE) == ["1"]
+        wait_for(lambda: [status(path) for path in probes] == [200] * 3, "the daemon in the container")
+        assert status("/v1/sites/UK/ad") == 401  # it has read tokens_file
+        process_status = _status_of(state)
+        assert set(re.findall(r"^Uid:\t(.*)$", process_status, re.MULTILINE)) == {"\t".join(4 * ["10001"])}
+        assert set(re.findall(r"^Cap\w+:\t(\w+)", process_status, re.MULTILINE)) == {16 * "0"}
+        assert re.findall(r"^NoNewPrivs:\t(\d)", process_status, re.MULTILINE) == ["1"]
         assert "ro" in _root_of(state)
     assert 'AvailableDatasets = {"lofar:L1"}' in (state / "ads" / "UK.ad").read_text()
 

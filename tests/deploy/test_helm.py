@@ -1,26 +1,36 @@
-"""The chart, rendered and linted by the real Helm engine; it is not installed in a cluster here."""
+"""The chart in the real Helm engine, and its objects by the schemas of Kubernetes; without a cluster."""
 
+import json
 import re
 import textwrap
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from hydrator.config import load
 from hydrator.wiring.catalogues import needed_memory
-from testbed import helm
-from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, objects, pod
+from testbed import helm, kubernetes
+from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
+from tests.pages import script
 from tests.parts import needs
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-pytestmark = pytest.mark.timeout(900)  # the first run fetches the engine
+pytestmark = pytest.mark.timeout(900)  # the first run fetches the engine and the schemas
+
+each_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def engine() -> None:
+def helm_and_schemas() -> None:
     with needs("Helm"):
         helm.engine()
+        kubernetes.schemas()
+
+
+def rendered(path: Path) -> list[dict]:
+    return helm.render(CHART, helm.load_values(path))[0]
 
 
 def test_chart_renders_five_objects_by_default():
@@ -29,7 +39,7 @@ def test_chart_renders_five_objects_by_default():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@each_example
 def test_helm_lint_accepts_each_example(path):
     report = helm.lint(CHART, helm.load_values(path))
     assert [finding for finding in report["messages"] if finding["severity"] > 1] == []
@@ -111,7 +121,7 @@ def test_chart_never_runs_two_daemons_on_one_state():
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@each_example
 def test_pod_meets_the_restricted_security_standard(path):
     # the Pod Security Standard "restricted", and more
     found = objects(helm.load_values(path))
@@ -132,7 +142,7 @@ def test_pod_meets_the_restricted_security_standard(path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@each_example
 def test_chart_objects_refer_only_to_existing_names(path):
     found = objects(helm.load_values(path), name="other")
     spec, only = pod(found), container(found)
@@ -140,6 +150,16 @@ def test_chart_objects_refer_only_to_existing_names(path):
     assert found["Deployment"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert found["Service"]["spec"]["selector"].items() <= labels.items()
     ports = {port["name"] for port in only["ports"]}
+    selectors = {"PodDisruptionBudget": "selector", "NetworkPolicy": "podSelector", "PodMonitor": "selector"}
+    for kind in selectors.keys() & found.keys():
+        assert found[kind]["spec"][selectors[kind]]["matchLabels"].items() <= labels.items()
+    namespace = found["Deployment"]["metadata"]["namespace"]
+    assert {item["metadata"]["namespace"] for item in found.values()} == {namespace}
+    if "NetworkPolicy" in found:
+        [rule] = found["NetworkPolicy"]["spec"]["ingress"]
+        assert {port["port"] for port in rule["ports"]} <= ports
+    if "PodMonitor" in found:
+        assert {point["port"] for point in found["PodMonitor"]["spec"]["podMetricsEndpoints"]} <= ports
     assert {port["targetPort"] for port in found["Service"]["spec"]["ports"]} <= ports
     probes = [only[f"{name}Probe"]["httpGet"]["port"] for name in ("startup", "liveness", "readiness")]
     assert set(probes) <= ports
@@ -190,3 +210,73 @@ def test_monitors_scrape_the_service_under_the_job_name_of_the_alerts():
     assert endpoint["path"] == "/metrics"
     [job] = [item["replacement"] for item in endpoint["relabelings"] if item["targetLabel"] == "job"]
     assert f'job="{job}"' in (CHART / "files" / "alerts.yml").read_text()
+
+
+CUSTOM = "monitoring.coreos.com"
+
+
+@each_example
+@pytest.mark.parametrize("release", [kubernetes.OLDEST, kubernetes.NEWEST])
+def test_chart_objects_are_valid_by_kubernetes_schemas(path, release):
+    known = [item for item in rendered(path) if not item["apiVersion"].startswith(CUSTOM)]
+    assert known
+    found = {item["kind"]: kubernetes.problems(item, release) for item in known}
+    assert found == {kind: [] for kind in found}
+
+
+def test_chart_examples_render_every_kind_of_object():
+    made = {item["kind"] for path in EXAMPLES for item in rendered(path)}
+    written = {
+        kind
+        for template in (CHART / "templates").glob("*.yaml")
+        for kind in re.findall(r"^kind: (\w+)$", template.read_text(), re.MULTILINE)
+    }
+    assert made == written
+    assert len(made) >= 11
+
+
+@each_example
+def test_names_and_labels_are_valid_for_an_api_server(path):
+    # rules that schemas lack: DNS-1123 names, label values of at most 63 characters
+    for item in rendered(path):
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", item["metadata"]["name"])
+        for value in item["metadata"]["labels"].values():
+            assert re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?", value)
+
+
+def test_ingress_forwards_only_the_paths_of_hooks():
+    found = objects(example("glideins"))
+    [rule] = found["Ingress"]["spec"]["rules"]
+    assert [path["path"] for path in rule["http"]["paths"]] == ["/v1/sites"]
+    for path in rule["http"]["paths"]:
+        backend = path["backend"]["service"]
+        assert backend["name"] == found["Service"]["metadata"]["name"]
+        assert backend["port"]["name"] in {port["name"] for port in found["Service"]["spec"]["ports"]}
+    assert {"name": "HYDRATOR_PUBLISH__HTTP__BEHIND_PROXY", "value": "true"} in container(found)["env"]
+
+
+def test_ingress_without_a_host_is_refused():
+    with pytest.raises(helm.Refused, match=r"ingress\.host is empty"):
+        helm.render(CHART, MINIMAL | {"ingress": {"enabled": True}})
+
+
+def test_network_policy_with_egress_rules_still_allows_dns():
+    policy = objects(example("glideins"))["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert {port["port"] for port in policy["egress"][0]["ports"]} == {53}
+    assert objects({"networkPolicy": {"enabled": True}})["NetworkPolicy"]["spec"]["policyTypes"] == [
+        "Ingress"
+    ]
+
+
+def test_chart_readme_table_is_up_to_date():
+    # else: python scripts/chart_readme.py
+    readme = (CHART / "README.md").read_text()
+    assert script("chart_readme").page(readme, (CHART / "values.yaml").read_text()) == readme
+
+
+def test_values_schema_has_exactly_the_values_of_the_chart():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = helm.load_values(CHART / "values.yaml")
+    assert schema["properties"].keys() - {"global"} == values.keys()
+    assert schema["additionalProperties"] is False

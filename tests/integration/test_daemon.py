@@ -64,16 +64,6 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
     assert '"event": "daemon hangs"' in daemon.log.read_text()
 
 
-def test_address_in_use_is_one_sentence_and_exit_status_2(daemon):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", daemon.port))
-        taken.listen()
-        refused = daemon.command("run")
-    assert refused.returncode == 2
-    assert str(daemon.port) in refused.stderr
-    assert "Traceback" not in refused.stderr
-
-
 def test_daemon_with_a_tokens_file_reads_back_the_ads_it_serves(daemon):
     daemon.configure('tokens_file = "tokens"')
     token = daemon.command("token", "new", "--site", "CAM").stdout.strip()

@@ -490,7 +490,9 @@ def test_rank_only_gives_key_and_rank_and_changes_no_requirements():
     assert (ad["DataLocalityKey"], "DataLocalityRank" in ad) == (names_key([A, B]), True)
     assert not {"DataLocalityHere", "DataLocality", "DataLocalityAnyAfter"} & set(ad)
     assert str(ad.lookup("Requirements")) == "TARGET.Cpus > 1 || false"
-    assert all(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING" in schedd.macros for name in schedd.requirements)
+    warns = {schedd.macros.get(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING") for name in schedd.requirements}
+    assert warns == {"true"}
+    assert "PeriodicHold" not in made('{"a"}', schedd, JobMaterializeDigestFile=text("digest"))
 
 
 def test_job_rank_adds_the_rank_to_the_jobs_own():
