@@ -1,10 +1,10 @@
 """Look-up of names: by [submit].names and [submit].patterns, and in the catalogues by their last part."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from hydrator.config import NamePattern, Settings
+from hydrator.config import Settings
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
 from hydrator.domain.model import Did, parse_did
 from hydrator.domain.ports import Catalogue
@@ -29,10 +29,15 @@ def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, D
     Raises:
         ConfigError: an entry or a pattern gives an invalid DID, or a pattern is not a regular expression.
     """
-    patterns = compile_patterns(settings.submit.patterns)
+    patterns: list[CompiledPattern] = []
+    problems: list[str] = []
+    for number, pattern in enumerate(settings.submit.patterns):
+        try:
+            patterns.append(compile_pattern(pattern.match, pattern.did))
+        except ValueError as error:
+            problems.append(f"submit.patterns[{number}].{error}")
     table = {name.rstrip("/"): text for name, text in settings.submit.names.items()}
     chosen: dict[str, Did] = {}
-    problems: list[str] = []
     for name in dict.fromkeys(names):
         try:
             if text := look_up_configured(name, table, patterns):
@@ -42,23 +47,6 @@ def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, D
     if problems:
         raise ConfigError(problems)
     return chosen
-
-
-def compile_patterns(patterns: Iterable[NamePattern]) -> list[CompiledPattern]:
-    """Compile [submit].patterns.
-
-    Raises:
-        ConfigError: lists every pattern that cannot be used.
-    """
-    compiled, problems = [], []
-    for number, pattern in enumerate(patterns):
-        try:
-            compiled.append(compile_pattern(pattern.match, pattern.did))
-        except ValueError as error:
-            problems.append(f"submit.patterns[{number}].{error}")
-    if problems:
-        raise ConfigError(problems)
-    return compiled
 
 
 def scope_prefixes(scope: str | None) -> list[str]:

@@ -22,7 +22,6 @@ class SiteOutlook:
         local_bytes: bytes of the datasets there; null: sizes unknown.
         oldest_age_seconds: age of the oldest fact; null: no dataset is there.
         has_paths: a [[storage]] names the data's path there.
-        can_fetch: the job can fetch a dataset that has no path.
         can_run: the run would match there now, and find or fetch its data.
     """
 
@@ -32,7 +31,6 @@ class SiteOutlook:
     local_bytes: int | None
     oldest_age_seconds: int | None
     has_paths: bool
-    can_fetch: bool
     can_run: bool
 
 
@@ -92,7 +90,6 @@ def rank_sites(
                 local_bytes=sum(run.sizes[did] for did in available) if has_all_sizes else None,
                 oldest_age_seconds=int(now - min(times)) if times else None,
                 has_paths=has_paths,
-                can_fetch=can_fetch,
                 can_run=not missing and (has_paths or can_fetch),
             )
         )

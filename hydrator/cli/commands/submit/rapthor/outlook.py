@@ -60,7 +60,7 @@ def _verdict(site: SiteOutlook) -> str:
         return "yes"
     return (
         "yes, and the job fetches its data"
-        if site.can_fetch
+        if site.can_run
         else "no: no [[storage]] gives the data's path there"
     )
 

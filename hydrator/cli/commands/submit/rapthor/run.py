@@ -69,7 +69,8 @@ class PreparedRun:
         if unanswered := sorted(self.resolution.unanswered_dids):
             return f"it is not known yet which sites have {shorten_list(unanswered)}"
         knowledge = DaemonKnowledge(self.now, self.snapshot, queried_dids=frozenset(self.dids))
-        readable = [site.site for site in self.sites if site.has_paths or site.can_fetch]
+        can_fetch = self.settings.submit.stage_in is not None
+        readable = [site.site for site in self.sites if site.has_paths or can_fetch]
         return explain_no_complete_site(knowledge, knowledge.queried_dids, readable)
 
 
