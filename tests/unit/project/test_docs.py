@@ -103,7 +103,7 @@ def test_reference_lists_exactly_the_existing_attributes():
     written = set(re.findall(r"\b(?:EVAL)?SET ((?:RequiredD|DataL)\w+)", text))
     written |= {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES, START_ATTRIBUTE}
     of_users = {contract.KEY_FOR, contract.EXPECTED_SECONDS, contract.MAX_WAIT}
-    assert contract.ON_JOBS.keys() == written - {poolconfig.REFUSED, poolconfig.WARNED} | of_users
+    assert contract.ON_JOBS.keys() == written - {poolconfig.REFUSED} | of_users
 
 
 def test_attributes_page_in_the_repository_equals_the_generated_one():
