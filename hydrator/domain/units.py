@@ -1,8 +1,8 @@
 """Types for ``--json`` that name the unit of a number, or the kind of an object's keys."""
 
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from hydrator.domain.model import Did, Site
+from hydrator.domain.model import Did
 from hydrator.domain.untrusted import nearest_moment
 
 _Value = TypeVar("_Value")
@@ -36,11 +36,8 @@ def _write_time(seconds: int, info: Any) -> str | int:  # noqa: ANN401 - pydanti
 
 
 UnixTime = Annotated[int, _TimeMark]
-StateName = Literal["AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNAVAILABLE", "UNKNOWN"]
 
-BySite = dict[Site, _Value]
 ByDid = dict[Did, _Value]
 ByName = dict[str, _Value]
-ByCatalogue = dict[str, _Value]
 ByPublisher = dict[str, _Value]
 ByState = dict[str, _Value]

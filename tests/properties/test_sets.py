@@ -4,9 +4,11 @@ from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hydrator.domain.ads.contract import DATASET_FRACTIONS
 from hydrator.domain.ads.dataset_sets import SetKey, hash_key, names_key, set_key
 from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.model import (
@@ -152,6 +154,15 @@ def test_order_in_a_queue_changes_no_ad_also_where_room_is_short(jobs, random, l
     mixed = list(jobs)
     random.shuffle(mixed)
     assert ad_of(jobs) == ad_of(mixed)
+
+
+@pytest.mark.parametrize("hundredths", range(1, 100))
+def test_redraft_writes_the_fractions_that_it_read(hundredths):
+    fact = Fact(DatasetState.STAGING, NOON, hundredths / 100)
+    view = Snapshot({HERE: SiteFacts(NOON, {DIDS[0]: fact})})
+    ad = SiteAd(HERE, NOON, 1, shares(view, Demand((want(DIDS[0]),)))[1].content)
+    assert dict(ad.content)[DATASET_FRACTIONS] == f"['{DIDS[0]}'={hundredths / 100:.2f}]"
+    assert redraft(ad, now=NOON, max_age=timedelta(hours=1)).content == ad.content
 
 
 @given(worlds(), st.integers(0, 30 * 3600), st.integers(0, 30 * 3600))

@@ -119,9 +119,12 @@ def is_partial(fact: Fact) -> bool:
 
 
 def round_down(fraction: float) -> float:
-    """Round *fraction* down, so that an ad never claims too much and small changes do not change the ad."""
+    """Round *fraction* down, so that an ad never claims too much and small changes do not change the ad.
+
+    A number that an ad has stays as it is: 0.57 times 100 is a little less than 57.
+    """
     scale: int = 10**FRACTION_DIGITS
-    return int(fraction * scale) / scale
+    return int(fraction * scale + 1e-9) / scale
 
 
 _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")

@@ -50,7 +50,7 @@ def format_short_age(time: datetime, now: datetime) -> str:
 
 def format_share(share: float | None) -> str:
     """Return a share, 0 to 1, in percent, rounded down; a question mark if it is not known."""
-    return "?" if share is None else f"{int(share * 100 + 1e-9)} %"
+    return format_percent(share).strip() or "?"
 
 
 @dataclass(frozen=True, slots=True)
