@@ -89,10 +89,8 @@ class RucioCatalogue:
         self._counter = DatasetCounter(queries, self._failed_queries)
         self._lock_tracker = LockTracker(queries)
         self._file_lists = FileLists(queries)
-        self._datasets = DatasetConclusions(self._rses, self._lock_tracker, group_sites)
-        self._containers = ContainerConclusions(
-            self._container_lister, self._member_resolver, settings.verify_every
-        )
+        self._datasets = DatasetConclusions(queries, self._rses, self._lock_tracker, group_sites)
+        self._containers = ContainerConclusions(queries, self._container_lister, self._member_resolver)
         self._last_rses: Rses = {}
         self._missed_dids: set[Did] = set()
 
@@ -186,7 +184,6 @@ class RucioCatalogue:
         """
         counts: dict[Did, CountWithRows] = {}
         needing_history: dict[Did, frozenset[str]] = {}
-        self._datasets.start_poll(dids)
 
         def conclude(did: Did, movements: Movements) -> None:
             storages = self._datasets.storages_needing_history(poll, did, counts[did][0].counts, movements)
@@ -195,7 +192,6 @@ class RucioCatalogue:
             else:
                 self._datasets.conclude(poll, did, counts[did], movements)
 
-        self._lock_tracker.start_poll(dids)
         # step 3: replicas
         for batch in self._counter.iter_counts(poll, dids):
             counts.update(batch)
@@ -206,7 +202,7 @@ class RucioCatalogue:
             conclude(did, movements)
         for did, movements in self._lock_tracker.iter_histories(poll, needing_history):
             self._datasets.conclude(poll, did, counts[did], movements)
-        self._file_lists.read(poll, self._datasets.shared_counts)
+        self._file_lists.read(poll)
 
     def _read_files(self, poll: RucioPoll, dids: Dids) -> None:
         """Query and store the replicas of DIDs that are single files."""

@@ -10,16 +10,18 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site
 
 from .dids import ContainerLister, DidResolver
 from .locks import LockTracker
-from .poll import Dids, Replicas, RucioPoll, drop_all_but
+from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount
 from .responses import BadRow, Counts, Rse, Rses
 from .rse_directory import RseDirectory
+from .session.queries import QueryRunner
 from .states import Movements, apply_did_expiry, combinable_storages, container_replicas, dataset_replicas
 
 Sample = tuple[datetime, float]
@@ -35,9 +37,9 @@ _ROUNDING_SECONDS = 10  # rounding: small changes of an estimate do not change t
 class ProgressTracker:
     """Samples of the fraction of each moving replica; they are deleted when the replica stops moving."""
 
-    def __init__(self) -> None:
-        self._samples: dict[tuple[Did, str], deque[Sample]] = {}
-        self._lengths: dict[Did, tuple[int, datetime | None]] = {}
+    def __init__(self, create_memory: Callable[[], dict[Did, Any]] = dict) -> None:
+        self._samples: dict[Did, dict[str, deque[Sample]]] = create_memory()
+        self._lengths: dict[Did, tuple[int, datetime | None]] = create_memory()
         """The number of files of each dataset, and the time when it grew."""
 
     def has_grown(self, did: Did, length: int, now: datetime) -> bool:
@@ -52,17 +54,12 @@ class ProgressTracker:
         """Return the *replicas* of one dataset; moving replicas get an estimate of their completion time."""
         return tuple(self._add_estimate(replica, now) for replica in replicas)
 
-    def forget_all_but(self, dids: Dids) -> None:
-        """Forget the samples of all datasets but *dids*."""
-        self._samples = {key: each for key, each in self._samples.items() if key[0] in dids}
-        drop_all_but(dids, self._lengths)
-
     def _add_estimate(self, replica: Replica, now: datetime) -> Replica:
-        key = (replica.did, replica.storage)
+        by_storage = self._samples.setdefault(replica.did, {})
         if replica.state is not ReplicaState.INCOMING or replica.fraction is None:
-            self._samples.pop(key, None)
+            by_storage.pop(replica.storage, None)
             return replica
-        samples = self._samples.setdefault(key, deque(maxlen=_MAX_SAMPLES))
+        samples = by_storage.setdefault(replica.storage, deque(maxlen=_MAX_SAMPLES))
         if samples and replica.fraction < samples[-1][1]:
             samples.clear()  # files went bad, or the dataset grew: older samples are no longer valid
         samples.append((now, replica.fraction))
@@ -138,25 +135,14 @@ class DatasetConclusions:
     """
 
     def __init__(
-        self,
-        rses: RseDirectory,
-        lock_tracker: LockTracker,
-        group_sites: SiteGrouping,
+        self, queries: QueryRunner, rses: RseDirectory, lock_tracker: LockTracker, group_sites: SiteGrouping
     ) -> None:
         self._rses = rses
         self._lock_tracker = lock_tracker
         self._group_sites = group_sites
-        self._progress = ProgressTracker()
-        self._cached_replicas: dict[Did, _CachedReplicas] = {}
+        self._progress = ProgressTracker(queries.create_memory)
+        self._cached_replicas: dict[Did, _CachedReplicas] = queries.create_memory()
         self._site_groups: tuple[Rses, AbstractSet[AbstractSet[Site]]] | None = None
-        self.shared_counts: dict[Did, Counts] = {}
-        """The counts of datasets whose parts at several storage elements may be complete together."""
-
-    def start_poll(self, dids: Dids) -> None:
-        """Start a poll of *dids*; forget all other DIDs."""
-        self._progress.forget_all_but(dids)
-        self.shared_counts = {}
-        drop_all_but(dids, self._cached_replicas)
 
     def storages_needing_history(
         self, poll: RucioPoll, did: Did, counts: Counts, movements: Movements
@@ -218,7 +204,7 @@ class DatasetConclusions:
             replicas = self._progress.add_estimates(replicas, poll.started_at)
         parts = self._combinable_storages(poll, counts, movements, rses)
         if parts and (ends_at is None or ends_at > poll.held_until):
-            self.shared_counts[did] = {name: counts[name] for name in parts}
+            poll.shared_counts[did] = {name: counts[name] for name in parts}
         is_moving = any(replica.state is ReplicaState.INCOMING for replica in replicas)
         if ends_at is None and not parts and not is_moving:
             self._cached_replicas[did] = _CachedReplicas(counts, movements, poll.rses, replicas)
@@ -254,19 +240,15 @@ class DatasetConclusions:
 class ContainerConclusions:
     """A builder of the replicas of containers from the replicas of their datasets."""
 
-    def __init__(
-        self, lister: ContainerLister, member_resolver: DidResolver, verify_every: timedelta
-    ) -> None:
+    def __init__(self, queries: QueryRunner, lister: ContainerLister, member_resolver: DidResolver) -> None:
         self._lister = lister
         self._member_resolver = member_resolver
-        self._verify_every = verify_every
-        self._complete_lists: dict[Did, tuple[datetime, Dids]] = {}
+        self._verify_every = queries.settings.verify_every
+        self._complete_lists: dict[Did, tuple[datetime, Dids]] = queries.create_memory()
 
     def conclude_all(self, poll: RucioPoll) -> None:
         """Evaluate all containers of *poll* and store their readings, after all datasets are evaluated."""
-        members_by_container = poll.members_by_container
-        drop_all_but(members_by_container.keys(), self._complete_lists)
-        for did, members in members_by_container.items():
+        for did, members in poll.members_by_container.items():
             self._conclude(poll, did, members, poll.did_infos[did].ends_at)
 
     def _conclude(self, poll: RucioPoll, container: Did, members: Dids, ends_at: datetime | None) -> None:

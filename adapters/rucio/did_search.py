@@ -12,7 +12,7 @@ from adapters.did_matching import filter_by_patterns
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Reading, Seen
 
-from .poll import NEVER, Dids, drop_all_but
+from .poll import NEVER, Dids
 from .responses import BadRow, iter_records, read_did
 from .session.queries import QueryRunner, split_did
 
@@ -87,8 +87,8 @@ class CaseVariantFinder:
     def __init__(self, queries: QueryRunner, search: DidSearch) -> None:
         self._queries = queries
         self._did_search = search
-        self._variants: dict[Did, frozenset[Did]] = {}
-        self._due_at: dict[Did, datetime] = {}
+        self._variants: dict[Did, frozenset[Did]] = queries.create_memory()
+        self._due_at: dict[Did, datetime] = queries.create_memory()
         self._retry_at: dict[str, datetime] = {}
         """By scope in lower case, "" for the list of scopes: the end of the pause after a failed query.
 
@@ -98,7 +98,6 @@ class CaseVariantFinder:
     def add_case_variants(self, readings: Mapping[Did, Reading], now: datetime) -> dict[Did, Reading]:
         """Return *readings*, each with its case variants from the last search."""
         every = self._queries.settings.twins_every
-        drop_all_but(readings.keys(), self._variants, self._due_at)
         due = {
             did
             for did, reading in readings.items()

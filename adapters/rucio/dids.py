@@ -12,7 +12,7 @@ from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUn
 from hydrator.domain.model import Did
 
 from .failed_queries import FailedQueries
-from .poll import NEVER, DidErrors, Dids, RucioPoll, drop_all_but
+from .poll import NEVER, DidErrors, Dids, RucioPoll
 from .responses import (
     ABSENT_DID,
     UNRESOLVED,
@@ -50,10 +50,10 @@ class DidResolver:
         self._failed_queries = failed_queries or FailedQueries()
         self._dataset_infos: dict[Did, tuple[datetime, DidInfo]] = {}
         self._existing_dids: set[Did] = set()
-        self._absent_at: dict[Did, datetime] = {}
+        self._absent_at: dict[Did, datetime] = queries.create_memory()
         self._refused_dids: set[Did] = set()
-        self._late_infos: dict[Did, DidInfo] = {}
-        self._tried_at: dict[Did, datetime] = {}
+        self._late_infos: dict[Did, DidInfo] = queries.create_memory()
+        self._tried_at: dict[Did, datetime] = queries.create_memory()
 
     def resolve(self, poll: RucioPoll, dids: Dids) -> dict[Did, DidInfo]:
         """Return Rucio's information about each name; for datasets it is at most ``verify_every`` old.
@@ -65,7 +65,6 @@ class DidResolver:
         cached = {
             did: info for did, info in self._dataset_infos.items() if did in dids and now - info[0] < max_age
         }
-        drop_all_but(dids, self._absent_at, self._late_infos, self._tried_at)
         self._refused_dids &= dids
         todo = self._reject_dotted(dids - cached.keys(), errors)
         existing, absent = todo & self._existing_dids, todo & self._absent_at.keys()
@@ -132,8 +131,7 @@ class DidResolver:
     def _query_one_by_one(self, poll: RucioPoll, todo: list[Did]) -> int:
         """Query *todo*, from last to first, until a SeriesGuard ends it; return the number of queries."""
         query_count = 0
-        guard = SeriesGuard(self._queries)
-        for did, answer in self._queries.ask_each(todo, self.query_one):
+        for did, answer in self._queries.ask_each(todo, self.query_one, SeriesGuard(self._queries)):
             query_count += 1
             self._tried_at[did] = poll.started_at
             if isinstance(answer, CatalogueError):
@@ -150,8 +148,6 @@ class DidResolver:
                 poll.errors[did] = CatalogueUnreachable(
                     self._queries.name, "Rucio has this name now; the next poll reads its replicas"
                 )
-            if guard.should_stop_after(answer):
-                todo.clear()
         return query_count
 
     def _absent_to_recheck(self, now: datetime) -> list[Did]:
@@ -249,31 +245,27 @@ class ContainerLister:
     def __init__(self, queries: QueryRunner, failed_queries: FailedQueries | None = None) -> None:
         self._queries = queries
         self._failed_queries = failed_queries or FailedQueries()
-        self._failed_at: dict[Did, datetime] = {}
 
     def list_all(self, poll: RucioPoll, containers: Dids) -> dict[Did, frozenset[Did]]:
         """Return the datasets in each of *containers*; store errors in ``poll.errors``."""
-        drop_all_but(containers, self._failed_at)
         members = dict.fromkeys(containers, frozenset[Did]())
         for did in containers:
             if error := self._failed_queries.error_of(("members", did), poll.started_at):
                 poll.errors[did] = error
         in_order = sorted(
-            containers - poll.errors.keys(), key=lambda did: (self._failed_at.get(did, NEVER), did)
+            containers - poll.errors.keys(),
+            key=lambda did: (self._failed_queries.failed_at(("members", did)), did),
         )
-        jobs, guard = in_order[::-1], SeriesGuard(self._queries)
-        for did, answer in self._queries.ask_each(jobs, self.list_members):
+        jobs = in_order[::-1]
+        for did, answer in self._queries.ask_each(jobs, self.list_members, SeriesGuard(self._queries)):
             if isinstance(answer, CatalogueError):
                 poll.errors[did] = answer
-                self._failed_at[did] = poll.started_at
                 self._failed_queries.add(("members", did), answer, poll.started_at)
             else:
                 members[did] = answer
                 self._failed_queries.remove(("members", did))
-            if guard.should_stop_after(answer):
-                reason = "its datasets were not listed: Rucio did not answer for other containers"
-                poll.errors.update(dict.fromkeys(jobs, CatalogueUnreachable(self._queries.name, reason)))
-                jobs.clear()
+        reason = "its datasets were not listed: Rucio did not answer for other containers"
+        poll.errors.update(dict.fromkeys(jobs, CatalogueUnreachable(self._queries.name, reason)))
         return members
 
     def list_members(self, container: Did) -> frozenset[Did]:
@@ -314,11 +306,7 @@ class ParentFinder:
 
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
-        self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
-
-    def forget_all_but(self, dids: Dids) -> None:
-        """Forget the containers of all datasets but *dids*."""
-        drop_all_but(dids, self._parents)
+        self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = queries.create_memory()
 
     def last_parents(self, did: Did) -> frozenset[Did]:
         """Return the containers of *did* from the last query, however old; none if there was no query."""

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did
 
-from .poll import NEVER as _ANY_TIME
-from .poll import Dids
+from .poll import NEVER, Dids
 from .session.transport import NotFound
 
 QueryKey = tuple[str, Did]
@@ -24,6 +23,7 @@ _MAX_WAIT = timedelta(hours=1)
 class _Failure:
     error: CatalogueError
     count: int
+    failed_at: datetime
     retry_at: datetime
 
 
@@ -34,26 +34,28 @@ class FailedQueries:
         self._failures: dict[QueryKey, _Failure] = {}
 
     def add(self, key: QueryKey, error: CatalogueError, now: datetime) -> None:
-        """Record that the query *key* failed; a 404 is an answer."""
-        if isinstance(error, NotFound):
-            self._failures.pop(key, None)
-            return
+        """Record that the query *key* failed; a 404 is an answer, so it needs no wait."""
         last = self._failures.get(key)
-        count = last.count + 1 if last else 1
-        wait = min(_MAX_WAIT, _FIRST_WAIT * 2 ** min(count - 1, 10))
-        self._failures[key] = _Failure(error, count, now + wait)
+        count = 0 if isinstance(error, NotFound) else last.count + 1 if last else 1
+        wait = min(_MAX_WAIT, _FIRST_WAIT * 2 ** min(count - 1, 10)) if count else timedelta()
+        self._failures[key] = _Failure(error, count, now, now + wait)
 
     def remove(self, key: QueryKey) -> None:
         """Record that the query *key* was answered; if it had failed, all others are due."""
-        if self._failures.pop(key, None):
+        if (failure := self._failures.pop(key, None)) and failure.count:
             self._failures = {
-                each: replace(failure, retry_at=_ANY_TIME) for each, failure in self._failures.items()
+                each: replace(failure, retry_at=NEVER) for each, failure in self._failures.items()
             }
 
     def error_of(self, key: QueryKey, now: datetime) -> CatalogueError | None:
         """Return the last error of the query *key* if its next attempt is not due; else None."""
         failure = self._failures.get(key)
         return failure.error if failure and now < failure.retry_at else None
+
+    def failed_at(self, key: QueryKey) -> datetime:
+        """Return when the query *key* failed last; the earliest time if it did not, or was answered since."""
+        failure = self._failures.get(key)
+        return failure.failed_at if failure else NEVER
 
     def forget_all_but(self, dids: Dids) -> None:
         """Forget the failed queries for all DIDs but *dids*."""

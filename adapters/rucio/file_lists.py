@@ -24,7 +24,7 @@ from hydrator.domain.model import DatasetFile, Did, FilesOnDisk
 from hydrator.domain.ports import StepReporter
 from hydrator.domain.sites import add_unions, number_files
 
-from .poll import NEVER, Dids, RucioPoll, drop_all_but
+from .poll import NEVER, Dids, RucioPoll
 from .responses import (
     BadRow,
     Counts,
@@ -59,24 +59,20 @@ class FileLists:
 
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
-        self._listings: dict[Did, _FileListing] = {}
-        self._tried_at: dict[Did, datetime] = {}
+        self._listings: dict[Did, _FileListing] = queries.create_memory()
+        self._tried_at: dict[Did, datetime] = queries.create_memory()
 
-    def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Counts]) -> None:
-        """Add unions of files to the readings of *poll*; store an error for each dataset without a list.
+    def read(self, poll: RucioPoll) -> None:
+        """Add unions of files to the readings of *poll*, which judge each storage element alone.
 
-        Args:
-            poll: the poll; its conclusions judge each storage element alone.
-            shared_counts: by dataset, the counts at the storage elements to combine.
+        Store an error for each dataset without a list.
         """
-        drop_all_but(shared_counts.keys(), self._listings, self._tried_at)
-        for did in self._list_due(
-            poll, {did: each for did, each in shared_counts.items() if did in poll.conclusions}
-        ):
+        shared_counts = {did: each for did, each in poll.shared_counts.items() if did in poll.conclusions}
+        for did in self._list_due(poll, shared_counts):
             poll.errors.setdefault(
                 did, CatalogueUnreachable(self._queries.name, "its files were not listed yet")
             )
-        for did in shared_counts.keys() & poll.conclusions.keys():
+        for did in shared_counts:
             if did in poll.errors:
                 del poll.conclusions[did]
                 continue

@@ -13,7 +13,7 @@ from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUn
 from hydrator.domain.model import Did, Provenance
 
 from .dids import ParentFinder
-from .poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid, drop_all_but
+from .poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid
 from .responses import Rows, iter_records, read_choice, read_did, read_text
 from .rule_cache import RuleCache
 from .session.client import UnreadableAnswer
@@ -56,12 +56,8 @@ class RuleHistories:
         self._queries = queries
         self._rule_cache = rule_cache
         self._parents = parents
-        self._histories: dict[Did, _RuleHistory] = {}
-        self._failed_at: dict[Did, datetime] = {}
-
-    def forget_all_but(self, dids: Dids) -> None:
-        """Forget the histories of all datasets but *dids*."""
-        drop_all_but(dids, self._histories, self._failed_at)
+        self._histories: dict[Did, _RuleHistory] = queries.create_memory()
+        self._failed_at: dict[Did, datetime] = queries.create_memory()
 
     def locks_of(self, did: Did) -> Sequence[Lock]:
         """Return locks for the rules that hold single files of *did*."""
@@ -95,9 +91,10 @@ class RuleHistories:
         ended_storages: dict[Did, frozenset[str]] = {}
         in_order = sorted(storages_by_did, key=self._turn)
         waiting, jobs = in_order[_MAX_HISTORIES:], in_order[:_MAX_HISTORIES][::-1]
-        guard = SeriesGuard(self._queries, reserve=0.2)
         for did, history in self._queries.ask_each(
-            jobs, lambda each: self._query(poll, each, storages_by_did[each])
+            jobs,
+            lambda each: self._query(poll, each, storages_by_did[each]),
+            SeriesGuard(self._queries, reserve=0.2),
         ):
             if isinstance(history, CatalogueError):
                 poll.errors[did] = history
@@ -107,13 +104,10 @@ class RuleHistories:
                 earlier = previous.locks if previous and previous.read_at == poll.started_at else ()
                 self._histories[did] = replace(history, locks=(*earlier, *history.locks))
                 ended_storages[did] = history.ended_storages
-            if guard.should_stop_after(history):
-                waiting += jobs
-                jobs.clear()
         late = CatalogueUnreachable(self._queries.name, "no time was left to query the history of its rules")
         poll.errors.update(
             (did, late)
-            for did in waiting
+            for did in waiting + jobs
             if did not in self._histories or storages_by_did[did] - self._histories[did].storages
         )
         return ended_storages
@@ -195,12 +189,8 @@ class LockReader:
         self._queries = queries
         self._rule_cache = rule_cache
         self._parents = parents
-        self._dataset_locks: dict[Did, _DatasetLocks] = {}
-        self._failed_at: dict[Did, datetime] = {}
-
-    def forget_all_but(self, dids: Dids) -> None:
-        """Forget the locks of all datasets but *dids*."""
-        drop_all_but(dids, self._dataset_locks, self._failed_at)
+        self._dataset_locks: dict[Did, _DatasetLocks] = queries.create_memory()
+        self._failed_at: dict[Did, datetime] = queries.create_memory()
 
     def locks_of(self, did: Did) -> Sequence[Lock] | None:
         """Return the locks of *did* from the last query, however old; None if there was no query."""
@@ -309,16 +299,13 @@ class LockReader:
             return locks
 
         jobs = sorted(dids, key=lambda did: (self._failed_at.get(did, NEVER), did), reverse=True)
-        guard = SeriesGuard(self._queries, reserve=0.2)
-        for did, locks in self._queries.ask_each(jobs, query):
+        for did, locks in self._queries.ask_each(jobs, query, SeriesGuard(self._queries, reserve=0.2)):
             if isinstance(locks, CatalogueError):
                 poll.errors[did], self._failed_at[did] = locks, poll.started_at
             else:
                 self._dataset_locks[did] = _DatasetLocks(poll.started_at, locks)
-            if guard.should_stop_after(locks):
-                late = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
-                poll.errors.update(dict.fromkeys(jobs, late))
-                jobs.clear()
+        late = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
+        poll.errors.update(dict.fromkeys(jobs, late))
 
     def _query_spreading_rules(self, did: Did) -> list[Rule]:
         rules = self._queries.ask(
@@ -374,17 +361,9 @@ class LockTracker:
         self._parents = ParentFinder(queries)
         self._lock_reader = LockReader(queries, self._rule_cache, self._parents)
         self._histories = RuleHistories(queries, self._rule_cache, self._parents)
-        self._ended_storages: dict[Did, frozenset[str]] = {}
-        self._cached_movements: dict[Did, _CachedMovements] = {}
-        self._pending_rules: Mapping[Did, list[Rule]] | None = None
-
-    def start_poll(self, dids: Dids) -> None:
-        """Start a poll of *dids*; forget all other datasets."""
-        self._lock_reader.forget_all_but(dids)
-        self._histories.forget_all_but(dids)
-        self._parents.forget_all_but(dids)
-        drop_all_but(dids, self._ended_storages, self._cached_movements)
-        self._pending_rules = None
+        self._ended_storages: dict[Did, frozenset[str]] = queries.create_memory()
+        self._cached_movements: dict[Did, _CachedMovements] = queries.create_memory()
+        self._pending_rules: Mapping[Did, list[Rule]] = {}
 
     def iter_movements(
         self,
@@ -407,6 +386,7 @@ class LockTracker:
         except CatalogueError as exc:
             changed = frozenset()
             poll.errors.update(dict.fromkeys(unsettled, exc))
+        self._pending_rules = self._rule_cache.pending_rules()
         self._lock_reader.read_unsettled(poll, unsettled, rule_storages)
         due = {
             did
@@ -500,8 +480,6 @@ class LockTracker:
 
     def _rules_without_locks(self, poll: RucioPoll, did: Did) -> Iterable[tuple[str, Rule]]:
         """Yield the rules without locks that apply to *did* and whose expression matches only one site."""
-        if self._pending_rules is None:
-            self._pending_rules = self._rule_cache.pending_rules()
         pending = self._pending_rules
         if not pending:
             return

@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
 
-from .responses import BadRow, DidInfo, Rses
+from .responses import BadRow, Counts, DidInfo, Rses
 
 Dids = AbstractSet[Did]
 DidErrors = dict[Did, CatalogueError]
@@ -21,19 +20,13 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 """The sort key of a DID that was not queried yet."""
 
 
-def drop_all_but(dids: Dids, *memories: dict[Did, Any]) -> None:
-    """Delete all keys but *dids* from each dictionary of *memories*."""
-    for memory in memories:
-        for did in memory.keys() - dids:
-            del memory[did]
-
-
 @dataclass
 class RucioPoll:
     """The state of one poll.
 
     *held_until*: if no rule keeps data until this time, no job should start on the data. *errors* has the
-    DIDs without a result, *conclusions* the DIDs with a result, *empty_datasets* the datasets without a file.
+    DIDs without a result, *conclusions* the DIDs with a result, *empty_datasets* the datasets without a file,
+    *shared_counts* the counts of datasets whose parts at several storage elements may be complete together.
     *did_infos* has Rucio's information about each name. *members_by_container* has the datasets in each
     demanded container.
     """
@@ -46,6 +39,7 @@ class RucioPoll:
     errors: DidErrors = field(default_factory=dict)
     conclusions: dict[Did, Seen] = field(default_factory=dict)
     empty_datasets: set[Did] = field(default_factory=set)
+    shared_counts: dict[Did, Counts] = field(default_factory=dict)
     members_by_container: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
     _parents: dict[Did, set[Did]] | None = None
 

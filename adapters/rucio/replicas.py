@@ -9,7 +9,7 @@ from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUn
 from hydrator.domain.model import Did
 
 from .failed_queries import FailedQueries
-from .poll import NEVER, Dids, RucioPoll, drop_all_but
+from .poll import NEVER, Dids, RucioPoll
 from .responses import (
     Count,
     Counts,
@@ -70,8 +70,7 @@ class DatasetCounter:
     def __init__(self, queries: QueryRunner, failed_queries: FailedQueries) -> None:
         self._queries = queries
         self._failed_queries = failed_queries
-        self._counts: dict[Did, DatasetCount] = {}
-        self._failed_at: dict[Did, datetime] = {}
+        self._counts: dict[Did, DatasetCount] = queries.create_memory()
         self._missed_dids: set[Did] = set()
 
     def recount(self, dids: Dids) -> None:
@@ -85,7 +84,6 @@ class DatasetCounter:
         that this poll counts come at the end.
         """
         dids = dids - poll.errors.keys()
-        drop_all_but(dids, self._counts, self._failed_at)
         self._missed_dids &= dids
         due = self._choose_due(poll.started_at)
         to_count: dict[Did, list[DatasetRow]] = {}
@@ -155,7 +153,7 @@ class DatasetCounter:
 
         def turn(did: Did) -> tuple[datetime, Did]:
             counted_at = self._counts[did].counted_at if did in self._counts else NEVER
-            return max(counted_at, self._failed_at.get(did, NEVER)), did
+            return max(counted_at, self._failed_queries.failed_at(("count", did))), did
 
         unchanged = {did for did, rows in rows_by_did.items() if self._is_unchanged(did, rows)}
         suspects = sorted(rows_by_did.keys() - unchanged, key=turn)
@@ -184,17 +182,16 @@ class DatasetCounter:
             lambda did: count_dataset(
                 self._queries, did, _rows_version(rows_by_did[did]), poll.started_at, self._counts.get(did)
             ),
+            guard,
         ):
             query_count += 1
             self._store(poll, did, count)
             if isinstance(count, Forbidden):
                 _skip_neighbours(jobs)
-            if guard.should_stop_after(count):
-                waiting += jobs
-                jobs.clear()
-            if guard.denied:
-                poll.errors.update(dict.fromkeys(waiting, guard.denied))
-                waiting = []
+        waiting += jobs
+        if guard.denied:
+            poll.errors.update(dict.fromkeys(waiting, guard.denied))
+            return
         for did in waiting:
             if did not in unchanged:
                 poll.errors[did] = self._not_counted_error(query_count)
@@ -203,12 +200,10 @@ class DatasetCounter:
         self._missed_dids.discard(did)
         if isinstance(count, CatalogueError):
             poll.errors[did] = count
-            self._failed_at[did] = poll.started_at
             self._failed_queries.add(("count", did), count, poll.started_at)
         else:
             self._counts[did] = count
             self._failed_queries.remove(("count", did))
-            self._failed_at.pop(did, None)
 
     def _has_error(self, poll: RucioPoll, did: Did) -> bool:
         """Return whether *did* has an error in this poll, or a failed query whose next attempt is not due."""

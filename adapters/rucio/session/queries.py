@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableSequence, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from adapters.rucio.poll import DidErrors, Dids
 from adapters.rucio.responses import BadRow, GarbledRow
@@ -69,6 +69,7 @@ class QueryRunner:
         self.connection = connection
         self._about: Collection[str] = ()
         self._silent_dids: set[Did] = set()
+        self._memories: list[dict[Did, Any]] = []
         self.share = 1.0
         """The part of ``timeout`` that the current query has."""
 
@@ -93,11 +94,12 @@ class QueryRunner:
         self.connection.close()
 
     def ask_each(
-        self, jobs: MutableSequence[Did], task: Callable[[Did], R]
+        self, jobs: MutableSequence[Did], task: Callable[[Did], R], guard: "SeriesGuard | None" = None
     ) -> Iterator[tuple[Did, R | CatalogueError]]:
         """Run *task* for each of *jobs*, the last job first; yield each with its result or error.
 
-        The caller may add jobs to *jobs* or clear *jobs* meanwhile.
+        The jobs that are left in *jobs* at the end were not run, because *guard* stopped the series. The
+        caller may change *jobs* meanwhile.
         """
         whole = self.settings.timeout.total_seconds()
         while jobs:
@@ -111,10 +113,20 @@ class QueryRunner:
                 self.connection.answer_seconds = whole
             (self._silent_dids.add if is_unanswered(answer) else self._silent_dids.discard)(job)
             yield job, answer
+            if guard and guard.should_stop_after(answer):
+                return
+
+    def create_memory(self) -> dict[Did, Any]:
+        """Return a new dictionary, from which :meth:`forget_all_but` deletes DIDs."""
+        self._memories.append({})
+        return self._memories[-1]
 
     def forget_all_but(self, dids: Dids) -> None:
-        """Forget which of all DIDs but *dids* had no answer."""
+        """Forget everything about all DIDs but *dids*: jobs need the others no longer."""
         self._silent_dids &= dids
+        for memory in self._memories:
+            for did in memory.keys() - dids:
+                del memory[did]
 
     def _try(self, about: Collection[str], task: Callable[[], R]) -> R | CatalogueError:
         """Run *task*, whose queries are about these datasets; return its result or error."""
