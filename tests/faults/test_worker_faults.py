@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.faults import Answer, Fault, FaultProxy, dripping
+from testbed.faults import Answer, Fault, FaultProxy, dripping, never
 from testbed.installation import wait_for
 from testbed.rucio_standin import RucioStandIn
 
@@ -64,10 +64,12 @@ def continued(_: Answer, request) -> None:
 ROW = b'{"rse": "CAM-DISK", "scope": "lofar", "name": "sick", "length": 4, "available_length": 4}'
 FAULTS = {
     "lists": Fault("lists", filled(b"[]"), only=DATASETS),
+    "records": Fault("records", filled(b"{}"), only=DATASETS),
     "rows": Fault("rows", filled(ROW, lines=True), only=DATASETS),
     "a stream of a gigabyte": Fault("stream", deliver=endless, only=DATASETS),
     "100 Continue": Fault("continue", deliver=continued, only=DATASETS),
     "a gzip bomb": Fault("bomb", bomb, only=DATASETS),
+    "a hang": Fault("hang", deliver=never, only=DATASETS),
     "a drip": Fault("drip", deliver=dripping, only=DATASETS),
 }
 PLUGIN = """
@@ -89,6 +91,9 @@ class Sick(MemoryCatalogue):
             kept.append([[] for _ in range(100_000_000)])
         elif mood == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif mood == "deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(3600)
         elif mood == "thread":
             os._exit(0)
         return super().read(dids)
@@ -190,6 +195,24 @@ def test_plugin_that_ends_its_process_costs_nothing_else(sick_plugin, tmp_path, 
     world.check_sound(15)
     (tmp_path / "mood").write_text("well")
     world.sick_is("OSO")
+
+
+def runs(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_plugin_that_ignores_signals_ends_with_its_daemon(sick_plugin, tmp_path):
+    world = sick_plugin()
+    (tmp_path / "mood").write_text("deaf")
+    world.check_sound(15)
+    tasks = Path(f"/proc/{world.daemon.process.pid}/task").iterdir()
+    workers = [pid for task in tasks for pid in (task / "children").read_text().split()]
+    assert len(workers) == 3
+    world.daemon.stop()
+    wait_for(lambda: not any(map(runs, workers)), "the end of the workers")
 
 
 class MemoryGroup:

@@ -196,11 +196,12 @@ def test_worker_outlives_the_thread_that_first_needed_it(bench: Bench):
 
 
 @pytest.mark.outside
-def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench):
+@pytest.mark.parametrize("how", ["hang", "hang, ignoring signals"])
+def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench, how: str):
     one = bench.worker()
     ask(one, "fine")
     with ThreadPoolExecutor(1) as threads:
-        hanging = threads.submit(ask, one, "hang", 100)
+        hanging = threads.submit(ask, one, how, 100)
         wait_for(hanging.running, "the call to hang")
         began = time.monotonic()
         one.close()
@@ -241,6 +242,49 @@ def test_worker_and_what_it_started_end_with_a_daemon_that_is_killed(bench: Benc
         assert all(map(is_alive, pids))
         parent.kill()
     wait_for(lambda: not any(map(is_alive, pids)), "the end of the worker")
+
+
+INIT = """
+import ctypes, os, sys
+from adapters.worker import Worker, WorkerFailed
+ctypes.CDLL(None).prctl(36, 1)  # as PID 1, it inherits the processes whose parents have ended
+one = Worker(sys.argv[1:], limit_bytes=200_000_000)
+pids = [one.exchange({"call": "start a process"}, 60)["ok"]["seen"], one.pid]
+try:
+    one.exchange({"call": "die"}, 60)
+except WorkerFailed:
+    print(any(os.path.exists(f"/proc/{pid}") for pid in pids))
+"""
+
+
+@pytest.mark.outside
+def test_first_process_of_a_container_leaves_no_zombie_of_a_worker(bench: Bench):
+    done = subprocess.run(
+        [sys.executable, "-c", INIT, *bench.command()], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+class Pauses(threading.Event):
+    """An event that records how long somebody waits for it, and waits no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout)
+        return False
+
+
+@pytest.mark.outside
+def test_worker_that_fails_again_and_again_is_started_with_growing_pauses(bench: Bench):
+    one = bench.worker("stillborn")
+    one._close_event = pauses = Pauses()
+    for _ in range(9):
+        with pytest.raises(WorkerFailed):
+            ask(one, "fine")
+    assert pauses.seconds == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
 
 def test_stderr_summary_is_the_last_error_line_if_any():

@@ -1,6 +1,7 @@
 """Oddities of Rucio servers that users reported, each one instance of a kind."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
 
 import pytest
 
@@ -9,52 +10,114 @@ from adapters.rucio.conclusions import ProgressTracker, _mark_growing
 from adapters.rucio.file_lists import files_at
 from adapters.rucio.responses import BadRow, Count, Rse
 from adapters.rucio.states import Lock, Movement, Rule, movements, state_at
+from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import Provenance, Replica, ReplicaState
-from testbed.rucio_standin import RucioStandIn
+from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, RAL
 from tests.rucio_fixtures import catalogues
 
 HALF = Count(4, 2, 40, 20)
 
 
-class OldTokens(RucioStandIn):
-    """A server that answers 500 to a token that is old (rucio#5986)."""
+class Odd(RucioStandIn):
+    """A server with an odd answer to a token, and with a dataset that grows."""
 
-    is_old = False
+    odd_status = 500
+    odd_headers: Mapping[str, str] = {}
+    files, arrived = FILES, FILES // 2
 
-    def answer(self, path, query, body):
-        return (500, "RucioException") if self.is_old else super().answer(path, query, body)
+    def is_odd(self, token: str) -> bool:
+        """Return whether *token* gets the odd answer; tests replace this."""
+        return False
+
+    @property
+    def token(self) -> str:
+        return f"{super().token}-{self.logins}"
+
+    def reply(self, request):
+        token = request.headers["X-Rucio-Auth-Token"]
+        if token and self.is_odd(token):
+            request.send(self.odd_status, {"Content-Type": "application/json", **self.odd_headers}, b"{}")
+        else:
+            super().reply(request)
+
+    def _meta(self, did):
+        return {**super()._meta(did), "is_open": True, "length": None, "bytes": None}
+
+    def _replicas(self, did):
+        amount = {"length": self.files, "available_length": self.arrived}
+        sizes = {"bytes": self.files * FILE_BYTES, "available_bytes": self.arrived * FILE_BYTES}
+        return [{**row, **amount, **sizes} for row in super()._replicas(did)]
 
 
 @pytest.fixture
-def server() -> Iterator[OldTokens]:
-    with OldTokens({"CAM-DISK": "CAM"}, {L1: {"CAM-DISK": "available"}}) as started:
+def server() -> Iterator[Odd]:
+    with Odd({"CAM-DISK": "CAM"}, {L1: {"CAM-DISK": "staging"}}) as started:
         yield started
 
 
 @pytest.mark.outside
-def test_some_500s_in_a_row_are_answered_by_one_new_login(server, tmp_path):
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "text/html"},
+        {"ExceptionClass": "RucioException"},
+        {"ExceptionClass": "CannotAuthenticate"},
+    ],
+)
+def test_some_500s_in_a_row_to_an_old_token_are_answered_by_one_new_login(server, tmp_path, headers):
+    """Case R1: 34 polls in 100 s failed, all with the old token."""
+    first = server.token
     with catalogues(url=server.url, token_dir=tmp_path, twins_every=None) as make:
         catalogue = make()
         assert catalogue.read({L1}).readings[L1].replicas
-        server.is_old, logins = True, server.logins
-        for _ in range(8):
-            with pytest.raises(Exception, match="500"):
+        server.is_odd, server.odd_headers, logins = first.__eq__, headers, server.logins
+        for _ in range(3):
+            with pytest.raises(CatalogueUnreachable, match="500"):
                 catalogue.read({L1})
-        assert server.logins == logins + 1
-        server.is_old = False
         assert catalogue.read({L1}).readings[L1].replicas
+        assert server.logins == logins + 1
+        server.is_odd = bool
+        for _ in range(8):
+            with pytest.raises(CatalogueUnreachable, match="500"):
+                catalogue.read({L1})
+        assert server.logins == logins + 2
 
 
-def test_open_dataset_that_grows_has_no_time_of_completion():
+@pytest.mark.outside
+def test_open_dataset_that_grows_faster_than_it_arrives_has_no_time_of_completion(server, tmp_path):
+    """Case R2: 20 files more a minute, of which 13 arrive, and "expected to be complete in 3 min"."""
+    now = NOON
+    always = {"twins_every": None, "verify_every": timedelta()}
+    with catalogues(url=server.url, token_dir=tmp_path, **always) as make:
+        catalogue = make(lambda: now)
+        for minute in range(6):
+            server.files, server.arrived, now = 100 + 20 * minute, 80 + 13 * minute, NOON + minute * MINUTE
+            [found] = catalogue.read({L1}).readings[L1].replicas
+            assert found.state is ReplicaState.INCOMING
+            assert found.provenance.ready_at is None
+        assert found.provenance.reason == "the dataset is open: it still grows"
+
+
+def test_dataset_that_no_longer_grows_has_a_time_again_after_an_hour():
     tracker = ProgressTracker()
     grown = [tracker.has_grown(L1, length, NOON + n * MINUTE) for n, length in enumerate((4, 4, 5, 5))]
     assert grown == [False, False, True, True]
     assert not tracker.has_grown(L1, 5, NOON + 2 * HOUR)
-    incoming = Replica(L1, CAM, ReplicaState.INCOMING, 0.5, provenance=Provenance(rule="r"))
-    assert _mark_growing(incoming).provenance.reason == "the dataset is open: it still grows"
     partial = Replica(L1, CAM, ReplicaState.PARTIAL, 0.5)
     assert _mark_growing(partial) is partial
+
+
+@pytest.mark.outside
+def test_end_of_a_token_in_a_refusal_is_in_no_reason(server, tmp_path):
+    """Case R8: the last 20 characters stood alone in a 403, and then in status, datasets and the state."""
+    with catalogues(url=server.url, token_dir=tmp_path, twins_every=None) as make:
+        end, server.is_odd, server.odd_status = server.token[-20:], bool, 403
+        server.odd_headers = {"ExceptionClass": "AccessDenied", "ExceptionMessage": end}
+        with pytest.raises(CatalogueDenied) as refused:
+            make().read({L1})
+    assert "AccessDenied" in str(refused.value)
+    assert end not in str(refused.value)
 
 
 def row(name: str, **states: str) -> dict[str, object]:
@@ -62,6 +125,7 @@ def row(name: str, **states: str) -> dict[str, object]:
 
 
 def test_files_inside_archives_are_part_of_no_union_and_no_error():
+    """Case R3, by its rows; test_file_unions has it by its state."""
     rows = [row("f0", RAL="AVAILABLE"), row("f1", RAL="AVAILABLE"), row("f2"), row("f3")]
     found = files_at(L1, rows, {"RAL": HALF, "RAL2": HALF})
     assert {name: files.files_on_disk for name, files in found.items()} == {"RAL": 2}
@@ -75,14 +139,18 @@ DISK = Rse("RAL-DISK", RAL, is_tape=False)
 
 
 def test_dataset_that_loses_files_after_its_last_rule_is_not_called_whole():
+    """Case R5: "PARTIAL 92 %", and "whole, but its last rule has ended"."""
     ended = Movement(ends_at=NOON, provenance=Provenance(reason="its last rule has ended"))
-    part, whole = (state_at(DISK, count, ended, NOON + HOUR) for count in (HALF, Count(4, 4, 40, 40)))
+    counts = Count(13, 12, 130, 120), Count(4, 4, 40, 40)
+    part, whole = (state_at(DISK, count, ended, NOON + HOUR) for count in counts)
+    assert (part.state, part.fraction) == (ReplicaState.PARTIAL, 12 / 13)
     assert part.provenance.reason == "its last rule has ended"
     assert whole.provenance.reason == "whole, but its last rule has ended"
 
 
 @pytest.mark.parametrize("lock", ["OK", "REPLICATING", "STUCK"])
 def test_dataset_in_part_under_a_suspended_rule_is_stuck_whatever_its_locks(lock):
+    """Case R6: two of four files, all locks OK, was PARTIAL."""
     rule = Rule("r", L1, "SUSPENDED", "RAL-DISK")
     found = movements([Lock(L1, "RAL-DISK", lock, "r")], {"r": rule}, held_until=NOON)["RAL-DISK"]
     assert state_at(DISK, HALF, found, NOON).state is ReplicaState.STUCK
@@ -91,4 +159,5 @@ def test_dataset_in_part_under_a_suspended_rule_is_stuck_whatever_its_locks(lock
 
 @pytest.mark.parametrize("header", ["9" * 400, "900", "Fri, 31 Dec 9999 23:59:59 GMT"])
 def test_pause_of_any_length_ends_after_two_minutes(header):
+    """Case R7: 400 digits paused that Rucio for 900 s."""
     assert retry_after(header, NOON) == MAX_PAUSE_SECONDS == 120

@@ -25,6 +25,8 @@ class Halved(RucioStandIn):
         super().__init__({"UK-DISK": "UK", "UK-DISK2": "UK"}, dict.fromkeys(DIDS, states))
         self.there = {"UK-DISK": FIRST, "UK-DISK2": SECOND}
         self.cut = False
+        self.archives: set[str] = set()
+        """The storage elements where all files are inside archives: they are counted, but not listed."""
         self.refused = ""
         self.listed: list[str] = []
 
@@ -41,7 +43,11 @@ class Halved(RucioStandIn):
                 "scope": "lofar",
                 "name": f"f{n}",
                 "bytes": FILE_BYTES,
-                "states": {storage: "AVAILABLE" for storage, here in self.there.items() if n in here},
+                "states": {
+                    storage: "AVAILABLE"
+                    for storage, here in self.there.items()
+                    if n in here and storage not in self.archives
+                },
             }
             for n in range(FILES)
         ]
@@ -123,3 +129,9 @@ def test_two_halves_are_not_complete_once_a_file_goes_bad(asking, stand_in):
     assert best(catalogue) == dict.fromkeys(DIDS, WHOLE)
     stand_in.there = {"UK-DISK": FIRST, "UK-DISK2": FIRST}
     assert best(catalogue) == dict.fromkeys(DIDS, HALF)
+
+
+def test_dataset_whose_other_half_is_inside_archives_is_half_there(asking, stand_in):
+    """Case R3: "lists 0 files at RAL-DISK2, and 2 were counted", and the dataset never had a state."""
+    stand_in.archives = {"UK-DISK2"}
+    assert best(asking()) == dict.fromkeys(DIDS, HALF)
