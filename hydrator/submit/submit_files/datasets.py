@@ -24,7 +24,7 @@ from hydrator.domain.model import Did, parse_did
 from hydrator.domain.text import shorten_list
 
 from .dag import Dag, DagNode
-from .description import MAX_ITEMS, Description, Row, SubmitFileError, line_ending
+from .description import Description, Row, SubmitFileError, line_ending
 
 # --- keys
 
@@ -263,8 +263,6 @@ def check_lists(description: Description, origin: str) -> None:
     """
     if description.dataset_list is None or description.differs_per_job(_LIST) or description.rows is None:
         return
-    if len(description.rows) > MAX_ITEMS:
-        raise SubmitFileError(f"{origin}: queue has over {MAX_ITEMS} items: submit them in parts")
     problems: dict[str, None] = {}
     rows: Sequence[Row] = description.rows if description.differs_per_item(_LIST) else ({},)
     for row in rows:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, str]
 """The variables of one item of a queue statement."""
-MAX_ITEMS = 1_000_000
 _MAX_VALUE_CHARS = 10_000_000
 """The bindings expand macros in memory, and each of forty macros may double the one before it."""
 _MAX_INCLUDE_DEPTH = 10
