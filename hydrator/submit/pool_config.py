@@ -163,15 +163,12 @@ _PRIVATE = """\
       EVALMACRO dl_private regexp({pattern}, "$(dl_names)")
       EVALMACRO dl_hash $(dl_hash) && ! $(dl_private)
 """
-_CSV = """\
-      SET RequiredDatasetsCSV "$(dl_names)"
-"""
 _PLACE = f"""\
       # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait.
       # auto: where the slot allows it; at slots whose daemon does not pace it, after the wait. The end of a wait is rounded up to a step,
       # such as 5 min for an hour: a time of its own in each job would make an autocluster of each.
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
-      EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : <auto_wait>)
+      EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : {AUTO_WAIT_SECONDS})
       EVALMACRO dl_step $(dl_for) < 2 ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
       EVALMACRO dl_ends DataLocality != "require"
       if $(dl_ends)
@@ -210,10 +207,7 @@ SUBMIT_REQUIREMENT_DataLocality_REASON = {REFUSED}
 SUBMIT_REQUIREMENT_DataLocalityLocal = evalInEachContext(! regexp("^(?:7|12)$", unparse(JobUniverse)) || $(DATALOCALITY_NONE) || regexp("dagman", unparse(Cmd)), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityLocal_REASON = "RequiredDatasets has no effect here: jobs of the local and scheduler universes run on the access point"
 SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING = true
-"""
-_CHECKS_WARN = """\
-SUBMIT_REQUIREMENT_DataLocality_IS_WARNING = true
-"""
+<checks>"""
 _CHECKS_REFUSE = rf"""
 # A vanilla job with datasets was transformed. What a transform deletes of one row of a cluster is then undefined.
 DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || unparse(JobFactoryId) != "" || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
@@ -229,7 +223,7 @@ PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
 SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}
 # what the slots' expressions look at, which the schedd cannot see
 ADD_SIGNIFICANT_ATTRIBUTES = $(ADD_SIGNIFICANT_ATTRIBUTES) {" ".join(SIGNIFICANT_ATTRIBUTES)}
-"""
+<limits>"""
 _MATCH_LIMITS = f"""\
 # condor_submit on this host adds the clause to Requirements of all jobs; without DataLocalityHere it is true. The jobs of a
 # cluster share what condor_submit writes. A clause that the transform has to add is stored in each job: 6 kB a job.
@@ -282,34 +276,26 @@ def schedd_config(
     """
     never, scope = settings.publish.never, settings.daemon.default_scope
     parts = {
+        "joined": _SCOPED.format(scope=scope) if scope else _JOINED,
         "open": "! $(dl_private) && " if never else "",
         "private": _PRIVATE.format(pattern=_names_pattern(never)) if never else "",
         "own_csv": "   DELETE RequiredDatasetsCSV\n" if settings.jobs.glideinwms else "",
-        "csv": _CSV if settings.jobs.glideinwms else "",
+        "csv": '      SET RequiredDatasetsCSV "$(dl_names)"\n' if settings.jobs.glideinwms else "",
         "place": "" if rank_only else _PLACE,
         "rank": _RANK if job_rank else "",
         "late": "" if rank_only else _LATE,
+        "enforced": "" if rank_only else " DataLocalityTransform",
+        "checks": "SUBMIT_REQUIREMENT_DataLocality_IS_WARNING = true\n" if rank_only else _CHECKS_REFUSE,
+        "limits": "" if rank_only else _MATCH_LIMITS,
         "mode": settings.jobs.default_mode,
         "max_age": str(int(settings.daemon.job_max_age.total_seconds())),
         "wait": str(int(settings.jobs.wait_seconds)),
-        "auto_wait": str(AUTO_WAIT_SECONDS),
         "step": str(rounding_seconds),
     }
-    joined = _SCOPED.format(scope=scope) if scope else _JOINED
-    transform = _TRANSFORM
+    text = _MACROS + _TRANSFORM + _CHECKS + _LISTS
     for name, part in parts.items():
-        transform = transform.replace(f"<{name}>", part)
-    return "".join(
-        (
-            _format_header("schedd", rank_only),
-            _MACROS.replace("<joined>", joined),
-            transform,
-            _CHECKS.replace("<enforced>", "" if rank_only else " DataLocalityTransform"),
-            _CHECKS_WARN if rank_only else _CHECKS_REFUSE,
-            _LISTS,
-            "" if rank_only else _MATCH_LIMITS,
-        )
-    )
+        text = text.replace(f"<{name}>", part)
+    return _format_header("schedd", rank_only) + text
 
 
 def startd_config(*, rank_only: bool = False) -> str:
