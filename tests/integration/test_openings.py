@@ -67,7 +67,7 @@ def records(installed: Installation, cluster: int) -> set[str]:
 
 
 def test_jobs_of_a_full_site_use_the_cores_of_a_site_that_no_catalogue_lists(installed):
-    """CLOUD reads 10 GB in 8 s, DE in 80 s."""
+    """P3: CLOUD reads 10 GB in 8 s, DE in 80 s."""
     filler = installed.pool.submit(FILLER)
     installed.pool.wait(lambda: installed.pool.job(filler, "JobStatus") == {"JobStatus": 2}, "UK to be full")
     jobs = installed.submit(["p:uk"], count=20)
@@ -82,6 +82,7 @@ def test_jobs_of_a_full_site_use_the_cores_of_a_site_that_no_catalogue_lists(ins
     [("p:pl", "+DataLocalityExpectedSeconds = 14400\n"), ("p:other", "request_memory = 2000\n")],
 )
 def test_free_slots_beside_the_data_that_refuse_a_job_do_not_trap_it(installed, did, more):
+    """P1: by START, or because their memory is too small."""
     job = installed.submit([did], more=more)
     assert installed.pool.ran_at(job) in (["DE"], ["CLOUD"])
     (record,) = records(installed, job)
@@ -89,6 +90,7 @@ def test_free_slots_beside_the_data_that_refuse_a_job_do_not_trap_it(installed, 
 
 
 def test_broken_slot_beside_the_data_does_not_trap_a_job(installed):
+    """P2 (b)."""
     assert installed.pool.ran_at(installed.submit(["p:nl"])) in (["DE"], ["CLOUD"])
 
 
@@ -97,7 +99,7 @@ def test_job_that_asks_for_a_gpu_reads_where_one_is(installed):
 
 
 def test_short_reads_of_a_large_set_start_together(installed):
-    """Each job reads 4 GB in 4 s, less than a round, in one partitionable slot."""
+    """P7: each job reads 4 GB in 4 s, less than a round, in one partitionable slot."""
     jobs = installed.submit(["p:far"], count=64)
     installed.pool.ran_at(jobs, jobs=64)
     ads = installed.pool.history(f"ClusterId == {jobs}", "LastMatchTime", RECORD)

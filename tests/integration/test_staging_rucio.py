@@ -139,6 +139,7 @@ class TestRulesOfOurs(StagingTests):
         assert self.server.do("count_requests", rse=DISK) == before - 4
 
     def test_a_locked_rule_stays_listed_after_its_end(self):
+        """R12."""
         stager, did = self.open_stager(), self.add()
         rule = stager.request(make_order(did))
         self.server.do("lock_rule", rule=rule)
@@ -149,6 +150,7 @@ class TestRulesOfOurs(StagingTests):
         assert found.blocked == "it is locked"
 
     def test_a_deleted_rule_is_renewed_in_place_until_rucio_has_removed_it(self):
+        """R18."""
         stager, did = self.open_stager(), self.add()
         rule = stager.request(make_order(did))
         self.server.do("delete_rule", rule=rule)
@@ -162,6 +164,7 @@ class TestRulesOfOurs(StagingTests):
         assert stager.request(make_order(did)) != rule
 
     def test_a_rule_on_a_file_inside_an_archive_is_followed_by_its_id(self):
+        """R18."""
         stager, did = self.open_stager(), Did(f"{self.scope}:inside")
         zipped = self.server.do("archive", did=did, rse="ORIGIN")
         rule = stager.request(make_order(did))
@@ -215,6 +218,7 @@ class TestPins(StagingTests):
         assert self.files_at(did) == 4
 
     def test_a_pin_of_data_that_has_left_moves_nothing_and_fails(self):
+        """R16."""
         stager, did = self.open_stager(), self.held_by_other()
         self.server.do("remove", did=did, rse=DISK)
         before = self.server.do("count_requests", rse=DISK)
@@ -271,6 +275,7 @@ class TestController(StagingTests):
             world.catalogue.close()
 
     def test_a_policy_that_cuts_lifetimes_is_read_back_and_told(self, open_world):
+        """R17."""
         jobs = need(self.add(), sites=[CAM])
         self.server.do("cut_lifetimes", account=self.other, seconds=3600)
         try:
@@ -289,6 +294,7 @@ class TestController(StagingTests):
     def test_a_cleaner_that_has_picked_a_rule_deletes_it_after_its_renewal_and_it_is_asked_again(
         self, open_world
     ):
+        """R18."""
         did = self.add()
         world = open_world(max_lifetime_days=60 / 86_400)
         world.step_with(need(did, sites=[CAM]), after=MINUTE)
@@ -373,6 +379,7 @@ class TestRulesOfOthers(StagingTests):
         assert self.search(stager, did, RAL) == []
 
     def test_a_suspended_rule_whose_locks_are_ok_keeps_its_data(self):
+        """R13."""
         stager, did = self.open_stager(), self.add()
         self.server.seed(
             ("place", {"did": did, "rse": DISK}),
@@ -383,6 +390,7 @@ class TestRulesOfOthers(StagingTests):
         assert (rule.state, rule.is_whole) == (RequestState.SUSPENDED, True)
 
     def test_a_container_whose_other_dataset_moves_keeps_the_whole_one(self):
+        """R13 and R14."""
         stager, whole, moving = self.open_stager(), self.add("L1"), self.add("L2")
         both = Did(f"{self.scope}:both")
         self.server.seed(
@@ -395,6 +403,7 @@ class TestRulesOfOthers(StagingTests):
         assert {rule.state for rule in found.values()} == {RequestState.MOVING}
 
     def test_a_denied_rule_is_not_listed_any_more(self):
+        """R18."""
         stager, did = self.open_stager(), self.add()
         rule = self.server.do("replicate", did=did, rse=DISK, account=self.other, ask_approval=True)[0]
         assert [one.state for one in self.search(stager, did)] == [RequestState.UNAPPROVED]
@@ -657,6 +666,7 @@ class TestCapacity(StagingTests):
         ],
     )
     def test_an_odd_number_closes_its_own_site_only(self, commands, words):
+        """R11."""
         rses = ("CAM-DISK2", "RAL-DISK")
         self.server.do("report_space", rse="RAL-DISK", free=10**13)
         self.server.seed(*((name, {"rse": "CAM-DISK2", **values}) for name, values in commands))

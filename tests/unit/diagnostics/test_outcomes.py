@@ -142,6 +142,7 @@ TIMES = ("QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
     ],
 )
 def test_job_with_impossible_times_is_left_out_and_counted(odd):
+    """P8."""
     batch = batch_of(row(L1), row(L1) | odd)
     assert (len(batch.jobs), batch.impossible_jobs) == (1, 1)
 

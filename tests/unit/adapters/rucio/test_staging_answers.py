@@ -206,17 +206,62 @@ def test_rule_on_a_container_is_found_where_containers_contain_each_other(stager
         *map(raising, ODD),
         lambda *_, **__: ["x"],
         *(
-            lambda *_, free=free, **__: [{"source": "storage", "free": free}]
-            for free in (float("nan"), "9", 2**70)
+            lambda *_, row=row, **__: [{"source": "storage", "free": 10**14, **row}]
+            for row in ({"free": float("nan")}, {"free": "9"}, {"free": 2**70}, {"free": -1}, {"used": -5})
         ),
     ],
 )
 def test_space_that_cannot_be_read_closes_its_site_only(stager, client, usage):
+    """R11: free = -1, or used < 0."""
     real = client.get_rse_usage
     client.get_rse_usage = lambda storage, **more: (usage if storage == "CAM-DISK" else real)(storage, **more)
     spaces = stager.list(StagingQuery(spaces=SITES)).spaces
     assert spaces[RAL] == 10**14
     assert str(spaces[CAM]).startswith("CAM-DISK")
+
+
+def test_odd_reserve_of_a_site_closes_this_site_only(stager, client):
+    """R11: MinFreeSpace = -1."""
+    client.get_rse_limits = lambda storage: {"MinFreeSpace": -1 if storage == "CAM-DISK" else 10**12}
+    spaces = stager.list(StagingQuery(spaces=SITES)).spaces
+    assert spaces == {CAM: "CAM-DISK reports MinFreeSpace = -1", RAL: 99 * 10**12}
+
+
+@pytest.mark.parametrize(("at_cam", "is_whole"), [(4, True), (3, False)])
+@pytest.mark.parametrize("state", ["REPLICATING", "STUCK"])
+def test_files_say_whether_a_dataset_is_whole_under_a_moving_rule_of_its_container(
+    stager, client, state, at_cam, is_whole
+):
+    """R13: all locks of a container's rule have the state of the rule."""
+    client.add_rule("r1", Did("lofar:box"), state=state)
+    client.locks = [
+        {"scope": "lofar", "name": "L1", "rse": "CAM-DISK", "rule_id": "r1", "state": "REPLICATING"}
+    ]
+    client.list_dataset_replicas = lambda scope, name, deep: [
+        {"scope": scope, "name": name, "rse": "CAM-DISK", "length": 4, "available_length": at_cam,
+         "bytes": 4000, "available_bytes": 1000 * at_cam, "state": "UNAVAILABLE", "updated_at": None}
+    ]  # fmt: skip
+    [rule] = ask(stager, L1).rules
+    assert (rule.did, rule.site, rule.is_whole) == (L1, CAM, is_whole)
+
+
+def test_container_with_a_dataset_of_unknown_size_has_no_size(stager, client):
+    """R18: the bytes of many containers are null; the sum of its datasets counts if all are known."""
+    sizes = {"box": None, "L1": 4000, "L2": 5000}
+    client.get_metadata_bulk = lambda dids: [
+        {**did, "did_type": "CONTAINER" if did["name"] == "box" else "DATASET", "is_open": False,
+         "bytes": sizes[did["name"]]} for did in dids if did["name"] in sizes
+    ]  # fmt: skip
+    client.list_content = lambda scope, name: [
+        {"scope": scope, "name": each, "type": "DATASET"} for each in ("L1", "L2")
+    ]
+    box = Did("lofar:box")
+    assert ask(stager, box).sizes == {box: 9000}
+    sizes["L2"] = None
+    assert ask(stager, box).sizes == {}
+    del sizes["L2"]  # and no answer to the query for it alone
+    client.get_did = raising(ServerFault("rucio", "HTTP 500"))
+    assert ask(stager, box).sizes == {}
 
 
 @odd

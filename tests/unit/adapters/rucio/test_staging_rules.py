@@ -116,6 +116,7 @@ def test_counts_of_locks_say_whether_the_data_of_a_rule_is_there(state, counts, 
 
 
 def test_a_stuck_rule_without_its_time_is_stuck_since_it_was_made():
+    """R15: ``stuck_at`` is null."""
     made, stuck = datetime(2026, 11, 16, 15, 1, 5, tzinfo=UTC), "Tue, 17 Nov 2026 15:01:05 UTC"
     assert rule(state="STUCK", stuck_at=None).stuck_since == made
     assert rule(state="STUCK", stuck_at=stuck).stuck_since == datetime(2026, 11, 17, 15, 1, 5, tzinfo=UTC)
@@ -131,10 +132,12 @@ def test_a_stuck_rule_without_its_time_is_stuck_since_it_was_made():
     ],
 )
 def test_a_rule_that_rucio_does_not_end_says_why(changes, blocked):
+    """R12: a locked rule, and one with a child rule."""
     assert rule(**changes).blocked == blocked
 
 
 def test_negative_counts_and_missing_sizes_are_no_error():
+    """R18: INJECT with 0/0/0, and no bytes."""
     found = rule(locks_ok_cnt=2, locks_replicating_cnt=2, locks_stuck_cnt=-2, bytes=None)
     assert (found.files_done, found.files, found.bytes) == (2, 4, None)
     assert rule(locks_ok_cnt=0, locks_replicating_cnt=0, state="INJECT").files is None
