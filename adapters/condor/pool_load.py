@@ -25,6 +25,7 @@ from hydrator.domain.ports import (
     ScheddQueue,
     SlotAdVersion,
     SlotGroup,
+    take_turns,
 )
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer, valid_number
 
@@ -260,16 +261,9 @@ def _parse_running_need(
 
 
 def choose_in_turns(needs: Iterable[DataNeed], max_needs: int) -> list[DataNeed]:
-    """Return *max_needs* of *needs* in turns of the users: the oldest of each, then the second oldest.
-
-    So no user's jobs take the places of all others.
-    """
-    turns: Counter[str] = Counter()
-    ordered = []
-    for one in sorted(needs, key=lambda need: job_order(need.example)):
-        ordered.append((turns[one.user], job_order(one.example), one))
-        turns[one.user] += 1
-    return [one for *_, one in sorted(ordered, key=lambda row: row[:2])][:max_needs]
+    """Return *max_needs* of *needs* in turns of the users."""
+    oldest_first = sorted(needs, key=lambda need: job_order(need.example))
+    return take_turns(oldest_first, lambda need: need.user)[:max_needs]
 
 
 def _find(text: Mapping[str, str], name: str) -> str | None:

@@ -5,12 +5,13 @@ They are the ports to catalogues and publishers, and those to the schedds, slots
 ``tests/contracts`` tests every adapter of a protocol, also the in-memory adapters.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
@@ -24,6 +25,7 @@ from hydrator.domain.model import (
     Unseen,
 )
 
+T = TypeVar("T")
 Clock = Callable[[], datetime]
 """A function that returns the current time as an aware UTC datetime."""
 
@@ -470,6 +472,17 @@ class PoolReader(Protocol):
 
     def close(self) -> None:
         """Close connections, also during a query."""
+
+
+def take_turns(oldest_first: Iterable[T], find_user: Callable[[T], str]) -> list[T]:
+    """Return the oldest of each user, then the second oldest: no user takes the places of all others."""
+    turns: Counter[str] = Counter()
+    ordered = []
+    for one in oldest_first:
+        user = find_user(one)
+        ordered.append((turns[user], one))
+        turns[user] += 1
+    return [one for _, one in sorted(ordered, key=lambda row: row[0])]
 
 
 class DataNeeds(Protocol):

@@ -5,12 +5,12 @@
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from statistics import fmean, median
-from typing import Final, Protocol
+from typing import Final
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey
@@ -22,13 +22,13 @@ from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad, Resources, ScheddLoad
 from hydrator.reconcile.pacing import (
     MAX_READ_SECONDS,
     PacedPool,
-    Pacing,
     PacingMemory,
     RunningRead,
     SetBytes,
     WaitingJobs,
     pace,
 )
+from hydrator.reconcile.state import StateStore
 
 DEFAULT_RUN_SECONDS: Final = 3600.0
 DEFAULT_BYTES: Final = 10**9
@@ -179,13 +179,6 @@ SAVE_INTERVAL: Final = timedelta(minutes=1)
 """Openings that stay the same are saved again after this time, with their new age."""
 
 
-class ReportStore(Protocol):
-    """The part of the state that keeps reports."""
-
-    def save_report(self, key: str, report: object) -> None:
-        """Save *report* as the report named *key*."""
-
-
 class OpeningsSaver:
     """A writer of the openings to the state, when they change, and once a minute."""
 
@@ -193,7 +186,7 @@ class OpeningsSaver:
         self._saved: object = None
         self._saved_at: datetime | None = None
 
-    def save(self, store: ReportStore, paced: PacedCycle, now: datetime) -> None:
+    def save(self, store: StateStore, paced: PacedCycle, now: datetime) -> None:
         """Save the openings of the cycle at *now*, unless the saved ones are equal and new."""
         made = paced.openings
         content = made and (made.openings, made.backlog, made.outlooks), paced.none_reason
@@ -326,9 +319,14 @@ class Pacer:
         return None
 
     def _pace(self, snapshot: Snapshot, demand: Demand, load: PoolLoad, now: datetime) -> PacedCycle:
-        rates = self._get_rates() or _NoRates()
-        waiting = read_waiting(load)
-        keys = {jobs.key for jobs in waiting} | set(_running_keys(load))
+        rates, waiting = self._get_rates() or _NoRates(), read_waiting(load)
+        keys = {jobs.key for jobs in waiting} | {
+            jobs.key
+            for schedd in load.schedds.values()
+            if isinstance(schedd, ScheddLoad)
+            for jobs in schedd.running
+            if jobs.key
+        }
         sets = read_sets(snapshot, demand, keys)
         reads = read_reads(load, sets, rates)
         self._figures.note_ended(load)
@@ -350,21 +348,13 @@ class Pacer:
             patience_seconds=max(PATIENCE_SECONDS, interval),
         )
         self._memory, self._paced_load, self._paced_at = made.memory, load, now
-        return PacedCycle(_without_memory(made), None, load, Counter(read.source for read in reads))
+        openings = Openings(made.openings, made.open_until, made.backlog, made.outlooks)
+        return PacedCycle(openings, None, load, Counter(read.source for read in reads))
 
     def _measure_interval(self, now: datetime) -> float:
         """Return the seconds between two rounds: the configured ones, or more if the last round was late."""
         since = (now - self._paced_at).total_seconds() if self._paced_at else 0.0
         return max(self._interval_seconds, min(since, MAX_INTERVAL_SECONDS))
-
-
-def _without_memory(made: Pacing) -> Openings:
-    return Openings(made.openings, made.open_until, made.backlog, made.outlooks)
-
-
-def _running_keys(load: PoolLoad) -> Iterator[str]:
-    for schedd in load.schedds.values():
-        yield from (jobs.key for jobs in schedd.running if jobs.key) if isinstance(schedd, ScheddLoad) else ()
 
 
 class _NoRates:

@@ -111,7 +111,7 @@ class Reconciler:
         state: ReconcileState,
         store: StateStore | None,
         view: CycleView | None = None,
-        commands: CommandSource | None = None,
+        commands: CommandSource[Approve] | None = None,
         timeouts: CycleTimeouts = CycleTimeouts(),
         bugs: BugReporter | None = None,
         on_late_answer: Callable[[], None] = lambda: None,

@@ -79,14 +79,18 @@ class StateStore(Protocol):
         """Save *report* as the report named *key*, such as ``cycle``."""
 
 
-class CommandSource(Protocol):
-    """The queue of the operator's commands."""
+class CommandSource(Protocol[CommandT]):
+    """A queue of the operator's commands."""
 
-    def read_pending(self) -> PendingCommands[Approve]:
-        """Return the commands that are not executed yet; do not remove them."""
+    def read_pending(self) -> PendingCommands[CommandT]:
+        """Return the commands that are not executed yet, first to last; do not remove them."""
 
-    def remove_processed(self, pending: PendingCommands[Approve]) -> None:
-        """Remove the commands *pending*; raise StateError if a command remains and would run again."""
+    def remove_processed(self, pending: PendingCommands[CommandT]) -> None:
+        """Remove the commands *pending*, and set aside the files that are not commands.
+
+        Raises:
+            StateError: a command cannot be removed, and would be executed again.
+        """
 
 
 class StateSaver:
@@ -101,7 +105,9 @@ class StateSaver:
         bugs: counts and logs exceptions that no store should raise.
     """
 
-    def __init__(self, store: StateStore | None, commands: CommandSource | None, bugs: BugReporter) -> None:
+    def __init__(
+        self, store: StateStore | None, commands: CommandSource[Approve] | None, bugs: BugReporter
+    ) -> None:
         self._store = store
         self._commands = commands
         self._bugs = bugs

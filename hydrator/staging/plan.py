@@ -11,7 +11,6 @@ harm, because the data may be deleted when the pin ends. *Locks* say whether a r
 container's rule that still moves another dataset keeps this one, too.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from datetime import datetime, timedelta
 from hydrator.config.staging import StagingSettings
 from hydrator.domain.model import DatasetState, Did, Site
 from hydrator.domain.network import RateLookup
+from hydrator.domain.ports import take_turns
 from hydrator.domain.staging_ports import (
     ExistingRule,
     RequestState,
@@ -190,9 +190,7 @@ def make_plan(
 
 def find_seen(needs: LiveNeeds, view: DataView) -> list[LiveNeed]:
     """Return the needs of the schedds that answered, whose datasets were all seen in this cycle."""
-    if view.problem:
-        return []
-    return [one for one in needs.needs if not any(did in view.unseen for did in one.dids)]
+    return [one for one in needs.needs if not view.problem and view.unseen.keys().isdisjoint(one.dids)]
 
 
 def find_candidates(
@@ -208,30 +206,24 @@ def find_candidates(
     for need in needs.needs:
         if need.jobs.is_running or need.jobs.is_data_missing is False:
             continue
-        reason, is_waiting = _explain_exclusion(need, view, settings, now)
-        if reason:
-            refused.append(NotAsked.of(need, reason, is_waiting=is_waiting))
+        if refusal := _exclude(need, view, settings, now):
+            refused.append(refusal)
         else:
             groups.setdefault(need.dids, []).append(need)
-    turns: Counter[str] = Counter()
-    ordered = []
-    for one in sorted(map(_merge, groups.values()), key=lambda each: each.order):
-        ordered.append((turns[one.jobs.user], one))
-        turns[one.jobs.user] += 1
-    return [one for _, one in sorted(ordered, key=lambda pair: pair[0])], refused
+    oldest_first = sorted(map(_merge, groups.values()), key=lambda one: one.order)
+    return take_turns(oldest_first, lambda one: one.jobs.user), refused
 
 
-def _explain_exclusion(
-    need: LiveNeed, view: DataView, settings: StagingSettings, now: datetime
-) -> tuple[str | None, bool]:
-    """Return why nothing is asked for *need*, and whether time alone helps; (None, False) for a candidate."""
+def _exclude(need: LiveNeed, view: DataView, settings: StagingSettings, now: datetime) -> NotAsked | None:
+    """Return why nothing is asked for *need*; None for a candidate."""
     jobs = need.jobs
+    unseen = (view.unseen[did] for did in need.dids if did in view.unseen)
     if view.problem:
-        return view.problem, False
+        return NotAsked.of(need, view.problem)
     if jobs.is_data_missing is None or jobs.matching_sites is None:
-        return "it is unknown whether the jobs wait for anything but data", False
-    if unseen := next((did for did in need.dids if did in view.unseen), None):
-        return view.unseen[unseen], False
+        return NotAsked.of(need, "it is unknown whether the jobs wait for anything but data")
+    if reason := next(unseen, None):
+        return NotAsked.of(need, reason)
     missing = {site: [did for did in need.dids if not view.is_whole(did, site)] for site in view.facts}
     useless = missing.keys() - jobs.matching_sites if jobs.is_bound else frozenset[Site]()
     for site in sorted(missing, key=lambda one: (one in useless, bool(missing[one]), one)):
@@ -239,12 +231,13 @@ def _explain_exclusion(
         if not is_near or (site in useless and site not in settings.sites):
             continue  # not listed in [staging.sites]: a storage without slots, so the jobs would never start
         where = f"the data is {'on its way to' if missing[site] else 'complete at'} {site}"
-        return (f"{where}, which {_NO_MATCH}", False) if site in useless else (where, True)
+        reason = f"{where}, which {_NO_MATCH}" if site in useless else where
+        return NotAsked.of(need, reason, is_waiting=site not in useless)
     waited, wait = now - jobs.queued_since, timedelta(minutes=settings.wait_minutes)
     if waited < wait:
-        left = format_duration((wait - waited).total_seconds())
-        return f"the jobs have waited for {format_duration(waited.total_seconds())}; asked in {left}", True
-    return None, False
+        age, left = (format_duration(each.total_seconds()) for each in (waited, wait - waited))
+        return NotAsked.of(need, f"the jobs have waited for {age}; asked in {left}", is_waiting=True)
+    return None
 
 
 def _merge(group: list[LiveNeed]) -> LiveNeed:

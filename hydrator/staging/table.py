@@ -35,7 +35,7 @@ from hydrator.domain.staging_ports import (
     StagingQuery,
 )
 from hydrator.domain.text import format_count, format_duration
-from hydrator.reconcile.state import PendingCommands
+from hydrator.reconcile.state import CommandSource
 
 from .view import KEEP_NEEDS, LiveNeeds
 
@@ -308,7 +308,7 @@ class StagingCommand:
     target: Annotated[str, Field(max_length=200)] = ""
 
 
-class StagingControl(Protocol):
+class StagingControl(CommandSource[StagingCommand], Protocol):
     """The operator's switch and commands, as the daemon reads them."""
 
     @property
@@ -320,16 +320,6 @@ class StagingControl(Protocol):
 
         Raises:
             StateError: the folder for the commands cannot be created.
-        """
-
-    def read_pending(self) -> PendingCommands[StagingCommand]:
-        """Return the commands that are not executed yet, first to last; do not remove them."""
-
-    def remove_processed(self, pending: PendingCommands[StagingCommand]) -> None:
-        """Remove the commands *pending*, and set aside the files that are not commands.
-
-        Raises:
-            StateError: a command cannot be removed, and would be executed again.
         """
 
 
