@@ -456,7 +456,12 @@ class RuleReader:
             if len(ids) >= _MANY_RULES:
                 read = partial(self._parse_if_readable, ids=ids)
                 rules |= {rule.id: rule for rule in self._ask(_LIST, {"scope": scope}, read=read) if rule}
-        for each in sorted(set().union(*by_scope.values()) - rules.keys()):
+        return rules | self.fetch_each(set().union(*by_scope.values()) - rules.keys())
+
+    def fetch_each(self, ids: AbstractSet[str]) -> dict[str, ExistingRule | CatalogueError]:
+        """Return the rules by id, without those that do not exist; one that cannot be read is its error."""
+        rules: dict[str, ExistingRule | CatalogueError] = {}
+        for each in sorted(ids):
             try:
                 rule = self.fetch(each)
             except FAILURES_ALONE as error:
@@ -625,19 +630,15 @@ class RucioStager:
     def list(self, query: StagingQuery) -> StagingAnswer:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         errors: DidErrors = {}
-        failed: dict[str, CatalogueError] = {}
         with self._start_call(self._read_seconds) as now:
             own = {rule.id: rule for rule in (self._rules.list_own() if query.lists_all else ())}
-            for each in sorted(query.rules - own.keys()):
-                try:
-                    rule = self._rules.fetch(each)
-                except FAILURES_ALONE as error:
-                    failed[each] = error
-                    continue
-                if rule and rule.is_ours:
-                    own[each] = rule
+            fetched = self._rules.fetch_each(query.rules - own.keys())
+            failed = {each: one for each, one in fetched.items() if isinstance(one, CatalogueError)}
             if failed and query.rules <= failed.keys():
                 raise failed[min(failed)]
+            own |= {
+                each: one for each, one in fetched.items() if isinstance(one, ExistingRule) and one.is_ours
+            }
             found, sizes = self._rules.find(query.dids, query.sites, errors, now) if query.dids else ([], {})
             spaces = self._storages.read_spaces(query.spaces)
         rules = (*own.values(), *(rule for rule in found if rule.id not in own))
@@ -738,7 +739,14 @@ class RucioStager:
         permission first, then the quota and the RSE, and the DID or the rule last.
         """
         with self._start_call(self._read_seconds):
-            can_ask, note = self._probe_add()
+            found, can_ask = self._storages.find_any(), None
+            note = "no site has just one disk in Rucio, so the permission to add rules is unknown"
+            if found:
+                site, storage = found
+                did = Did(f"classad-hydrator:no-such-dataset-{uuid.uuid4().hex}")
+                order = StagingOrder(StagingKind.STAGE, site, did, 1, timedelta(minutes=1))
+                note = self._probe("add", lambda: self._add(order, storage, 60), storage)
+                can_ask = not note
             can_renew = not self._probe("renew", lambda: self._change(_NO_RULE, 60))
             can_delete = not self._probe("cancel", lambda: self._delete(_NO_RULE))
         account, notes = self._account, [note] if note else []
@@ -747,16 +755,6 @@ class RucioStager:
         if not (can_renew or can_delete):
             notes.append(f"account {account} may not cancel rules: each request ends by its lifetime")
         return StagingPermissions(can_ask, can_renew, can_renew or can_delete, tuple(notes))
-
-    def _probe_add(self) -> tuple[bool | None, str]:
-        did = Did(f"classad-hydrator:no-such-dataset-{uuid.uuid4().hex}")
-        found = self._storages.find_any()
-        if found is None:
-            return None, "no site has just one disk in Rucio, so the permission to add rules is unknown"
-        site, storage = found
-        order = StagingOrder(StagingKind.STAGE, site, did, 1, timedelta(minutes=1))
-        reason = self._probe("add", lambda: self._add(order, storage, 60), storage)
-        return not reason, reason
 
     def _probe(self, verb: str, write: Callable[[], object], storage: str = "") -> str:
         """Return why Rucio refuses *write*; empty if it does so only because its subject does not exist."""

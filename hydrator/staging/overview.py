@@ -10,7 +10,7 @@ from hydrator.domain.staging_ports import RequestState, StagingKind
 from hydrator.domain.text import format_duration, format_time, matches_any
 
 from .plan import Batch, NotAsked, Plan
-from .table import STUCK_AFTER, Request, Table, Usage
+from .table import STUCK_AFTER, Request, Table, count_last_hour, sum_bytes
 from .view import DataView
 
 STATE_PROBLEM = "state"
@@ -100,7 +100,7 @@ def build_overview(
             one, description=_describe(one, now, one.explain_lifetime(settings.expiry_margin(one.catalogue)))
         )
 
-    usage, limits = Usage.of(table, now), settings.staging.limits
+    taken, limits = sum_bytes(table.requests), settings.staging.limits
     requests = sorted(table.requests, key=lambda one: (one.asked_at, one.did, one.site))
     return StagingOverview(
         now,
@@ -112,9 +112,12 @@ def build_overview(
         tuple(row for row in plan.not_asked if is_shown(*row.dids)),
         {f"{did} at {site}": rule for (did, site), rule in sorted(plan.joined.items()) if is_shown(did)},
         (
-            LimitRow("total_tb", "", usage.total, limits.bytes_of("total")),
-            LimitRow("hour_requests", "", usage.hour, limits.hour_requests),
-            *(LimitRow("site_tb", one, n, limits.bytes_of("site")) for one, n in sorted(usage.site.items())),
+            LimitRow("total_tb", "", taken.pop(None, 0), limits.bytes_of("total")),
+            LimitRow("hour_requests", "", count_last_hour(table, now), limits.hour_requests),
+            *(
+                LimitRow("site_tb", site or "", n, limits.bytes_of("site"))
+                for site, n in sorted(taken.items(), key=str)
+            ),
         ),
         tuple(describe(one) for one in table.ended[-_MAX_ENDED:] if is_shown(one.did)),
     )

@@ -29,7 +29,17 @@ from hydrator.domain.staging_ports import (
 )
 from hydrator.domain.text import format_bytes, format_count, format_duration, shorten_list
 
-from .table import DAY, STUCK_AFTER, Request, Table, Usage, Write, make_batch, plan_upkeep
+from .table import (
+    DAY,
+    STUCK_AFTER,
+    Request,
+    Table,
+    Write,
+    count_last_hour,
+    make_batch,
+    plan_upkeep,
+    sum_bytes,
+)
 from .view import DataView, LiveNeed, LiveNeeds
 
 PIN_LIFETIME = 2 * DAY
@@ -293,7 +303,7 @@ class _Planner:
 
     def __post_init__(self) -> None:
         requests = self.table.requests
-        self._usage = Usage.of(self.table, self.now)
+        self._taken, self._asked_count = sum_bytes(requests), count_last_hour(self.table, self.now)
         self._full_sites: set[Site] = set()
         self.brought = {one.key: one.is_in_flight for one in requests if one.kind is StagingKind.STAGE}
         self._kept = {one.key for one in requests if not one.closed_until and not one.cancelled_at}
@@ -403,7 +413,7 @@ class _Planner:
             sum(size for did, size in sizes.items() if self._find_tape(did, site) not in {None, site}),
             sum(size * (1 - self.view.fraction(did, site)) for did, size in sizes.items()),
             seconds,
-            self._usage.site[site] - (space if isinstance(space, int) else 0),
+            self._taken[site] - (space if isinstance(space, int) else 0),
         )
 
     def _serve_at(self, site: Site, facts: CatalogueFacts, one: LiveNeed) -> tuple[NotAsked | None, bool]:
@@ -509,11 +519,11 @@ class _Planner:
 
         A request that waits for room lets no younger one overtake it at its site, unless it can never fit.
         """
-        limits, usage = self.settings.limits, self._usage
+        limits = self.settings.limits
         rows = [
             (limits.bytes_of("request"), 0, "for one request"),
-            (limits.bytes_of("site"), usage.site[site], f"on the way to {site}"),
-            (limits.bytes_of("total"), usage.total, "of all requests and pins"),
+            (limits.bytes_of("site"), self._taken[site], f"on the way to {site}"),
+            (limits.bytes_of("total"), self._taken[None], "of all requests and pins"),
         ][2 * is_pin :]
         for limit, taken, what in rows:
             if taken + size > limit:
@@ -524,8 +534,8 @@ class _Planner:
                     f"{format_bytes(size)} at {site} would exceed the limit of {format_bytes(limit)}"
                 )
                 return f"{size_and_limit} {what}{room}"
-        if usage.hour >= limits.hour_requests and not is_pin:
-            return f"{format_count(usage.hour, 'request')} were made in the last hour, the limit"
+        if self._asked_count >= limits.hour_requests and not is_pin:
+            return f"{format_count(self._asked_count, 'request')} were made in the last hour, the limit"
         return ""
 
     def _explain_lack_of_space(self, site: Site, size: int, space: int | str | None) -> str:
@@ -535,7 +545,7 @@ class _Planner:
         """
         if not isinstance(space, int):
             return f"the free space of {site} is unknown" + (f": {space}" if space else "")
-        coming, floor = self._usage.site[site], self.settings.limits.bytes_of("floor")
+        coming, floor = self._taken[site], self.settings.limits.bytes_of("floor")
         if space - coming - size >= floor:
             return ""
         return (
@@ -609,9 +619,9 @@ class _Planner:
         self.batches.append(batch)
         if batch.mode == "approve":
             return
-        self._usage.add(batch.requests)
+        self._taken.update(sum_bytes(batch.requests))
         if batch.first.kind is StagingKind.PIN:
             self._kept |= {one.key for one in batch.requests}
         else:
             self.brought |= dict.fromkeys((one.key for one in batch.requests), True)
-            self._usage.hour += 1
+            self._asked_count += 1

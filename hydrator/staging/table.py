@@ -265,28 +265,19 @@ def make_batch(site: Site, sizes: Mapping[Did, int]) -> str:
     return hashlib.sha256(f"{site}\n{rows}".encode()).hexdigest()[:10]
 
 
-@dataclass
-class Usage:
-    """What the requests take of each limit: bytes on their way by site, all bytes, requests in an hour."""
+def sum_bytes(requests: Iterable[Request]) -> Counter[Site | None]:
+    """Return the bytes of *requests*: those on their way by site, and with None those of all."""
+    taken: Counter[Site | None] = Counter()
+    for one in requests:
+        taken[None] += one.bytes
+        taken[one.site] += one.bytes if one.is_in_flight else 0
+    return taken
 
-    site: Counter[Site] = field(default_factory=Counter)
-    total: int = 0
-    hour: int = 0
 
-    @classmethod
-    def of(cls, table: Table, now: datetime) -> "Usage":
-        """Return the usage by all open requests, and by the requests of the last hour."""
-        usage = cls()
-        usage.add(table.requests)
-        asked = (one for one in (*table.requests, *table.ended) if one.kind is StagingKind.STAGE)
-        usage.hour = len({(one.batch, one.asked_at) for one in asked if now - one.asked_at < HOUR})
-        return usage
-
-    def add(self, requests: Iterable[Request]) -> None:
-        """Reserve the bytes of *requests*."""
-        for one in requests:
-            self.total += one.bytes
-            self.site[one.site] += one.bytes if one.is_in_flight else 0
+def count_last_hour(table: Table, now: datetime) -> int:
+    """Return the number of requests for data in the last hour; datasets that were asked together are one."""
+    stages = (one for one in (*table.requests, *table.ended) if one.kind is StagingKind.STAGE)
+    return len({(one.batch, one.asked_at) for one in stages if now - one.asked_at < HOUR})
 
 
 # -- commands

@@ -156,8 +156,6 @@ def _explain_unseen(
 ) -> str | None:
     """Return why the answers for *did* are incomplete, or older than *since*; None if they are not."""
     snapshot, memories = report.evaluation.snapshot, report.evaluation.state.memories
-    if did not in report.demand.dids:
-        return "no catalogue was asked about it yet"
     if did in snapshot.unseen_reasons:
         return snapshot.unseen_reasons[did]
     if any(did in alike for alike in snapshot.case_collisions):

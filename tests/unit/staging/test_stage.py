@@ -372,3 +372,12 @@ def test_nothing_is_asked_without_a_cycle_on_an_old_one_or_beside_another_daemon
     overview = world.controller.run_once(None if change is None else replace(world.report, **change))
     assert world.stages == set()
     assert [one.reason for one in overview.not_asked] == reasons
+
+
+def test_nothing_is_asked_for_a_dataset_of_which_the_last_cycle_did_not_know():
+    world = world_with(L1=1)
+    world.queue(need(L1, queued_since=NOON - HOUR))
+    overview = world.controller.run_once(world.report)
+    assert world.stages == set()
+    [reason] = [one.reason for one in overview.not_asked]
+    assert "lofar:L1 was not seen in this cycle" in reason
