@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -321,12 +322,18 @@ class Daemon:
 
 
 def _load_state(store: Store, now: datetime) -> ReconcileState:
-    """Load the state on disk; start empty if its times are in the future: no fact may look too new."""
+    """Load the state on disk; start empty if its times are in the future: no fact may look too new.
+
+    Only the holds of the removal guard stay: while a loss is held, the ad of its site is withheld.
+    """
     state = store.load()
     if (ahead := seconds_ahead(state, now)) <= TOLERATED_AHEAD_SECONDS:
         return state
     _log.error("state lost", why=f"it is dated {ahead:.0f} s in the future: the clock was set back")
-    return ReconcileState()
+    held = state.held_losses.items()
+    return ReconcileState(
+        held_losses={site: replace(one, started_at=now, last_confirmed_at=now) for site, one in held}
+    )
 
 
 def _await_secrets(settings: Settings) -> None:

@@ -35,7 +35,7 @@ from hydrator.reconcile.ads.site_ads import (
 )
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
-from hydrator.reconcile.snapshot.removal_guard import GuardResult, LossCheck
+from hydrator.reconcile.snapshot.removal_guard import GuardResult, HeldLoss, LossCheck
 from hydrator.reconcile.state import ReconcileState
 
 Answer = Survey | Unseen | Pending
@@ -91,6 +91,8 @@ def evaluate(
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
     cycle = _Cycle(state, memories, demand, settings, budget, now)
     guard = cycle.hold_losses(approved_losses or {})
+    holds = {**cycle.continue_holds(withheld_reasons or {}, approved_losses or {}), **guard.held_losses}
+    guard = replace(guard, held_losses=dict(sorted(holds.items())))
     snapshot = build_snapshot(
         guard.memories,
         demand.dids,
@@ -168,6 +170,25 @@ class _Cycle:
             timedelta(seconds=self.settings.daemon.poll_seconds / 2),
             self.now,
         ).run()
+
+    def continue_holds(
+        self, withheld_sites: Collection[Site], approved_losses: Mapping[Site, AbstractSet[Did]]
+    ) -> dict[Site, HeldLoss]:
+        """Return the holds of withheld sites: a daemon whose clock was set back has them without facts.
+
+        A dataset is held until a catalogue lists it at the site again, or the operator approves its loss.
+        """
+        holds = {}
+        for site, held in self.state.held_losses.items() if withheld_sites else ():
+            missing = {
+                did: polls
+                for did, polls in held.missing_polls.items()
+                if did not in approved_losses.get(site, ())
+                and not any(memory.find_fact(did, site) for memory in self.memories.values())
+            }
+            if missing and site in withheld_sites:
+                holds[site] = replace(held, missing_polls=missing)
+        return holds
 
     def draft_ads(self, snapshot: Snapshot, openings: Openings | None) -> Mapping[Site, Draft]:
         """Draft the ad of every site in the snapshot, except the retired sites.

@@ -21,6 +21,7 @@ Withheld sites: do not replace published ads while a daemon without state collec
 A daemon that lost its state does not know the demand of a schedd that does not answer, or the replicas of
 a catalogue that does not answer. The ad that was published before may have these datasets. So the daemon does
 not replace this ad until all schedds and catalogues have answered, or until a time limit ends.
+If a loss at the site was held when the clock was set back, the ad also stays while the loss is held.
 
 Publish targets: make a plan for each publisher, send its ads, and read them back.
 """
@@ -146,6 +147,7 @@ def _action(
 
 MAX_WITHHOLD: Final = timedelta(minutes=10)
 """After so long the missing catalogue or schedd does not come soon, and the published ads are too old."""
+_HELD_BEFORE_STEP: Final = "a loss was held when the clock was set back; the published ad is unchanged"
 
 
 class Withholding:
@@ -180,7 +182,9 @@ class Withholding:
             now: aware UTC time of this cycle.
         """
         lost_sites = sorted(
-            site for site in published_sites if site not in state.ads and not self._sites.is_retired(site)
+            site
+            for site in {*published_sites, *state.held_losses}
+            if site not in state.ads and not self._sites.is_retired(site)
         )
         unsearched = [name for name in answers if self._has_patterns and name not in state.pattern_matches]
         incomplete = [
@@ -190,13 +194,13 @@ class Withholding:
                 state.memories.get(name), answer, demanded_dids, frozenset(lost_sites)
             )
         ]
-        reason = _choose_reason(unanswered_sources, unsearched, incomplete) if lost_sites else None
-        if reason is None:
-            self._started_at = None
-            return {}
-        self._started_at = self._started_at or now
-        is_over = abs(now - self._started_at) >= MAX_WITHHOLD
-        return {} if is_over else dict.fromkeys(lost_sites, reason)
+        reason = _choose_reason(unanswered_sources, unsearched, incomplete)
+        reasons = {
+            site: reason or _HELD_BEFORE_STEP for site in lost_sites if reason or site in state.held_losses
+        }
+        self._started_at = (self._started_at or now) if reasons else None
+        is_over = self._started_at is not None and abs(now - self._started_at) >= MAX_WITHHOLD
+        return {} if is_over else reasons
 
 
 def _choose_reason(

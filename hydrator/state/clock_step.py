@@ -3,7 +3,7 @@
 Ages are differences of wall times. If the clock is set back by an hour, earlier readings have times in the
 future and would count as fresh for that hour. So the daemon ends after a step and is started again, and a
 state that is dated in the future is not used: the catalogues are read again, and withholding keeps the
-published ads meanwhile.
+published ads meanwhile. Losses that the removal guard held stay held.
 """
 
 from collections.abc import Callable

@@ -30,8 +30,10 @@ EVENTS: Final = (
     "a kill at a step of save",
     "a site stayed fresh beside a sick catalogue",
     "a held loss was published after its approval",
+    "a hold outlived a clock that was set back",
     "a hold outlived a restart",
     "a sudden loss was held",
+    "an ad that was lost on its way was not taken for published",
     "an ad was published although the disk was full",
     "an answer came long after its cycle",
     "an answer was cut in the middle",
@@ -109,9 +111,12 @@ class Laws:
         self._sites: frozenset[Site] = frozenset()
         self._whole_at: dict[tuple[Did, Site], float] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
+        self._lost_ads: dict[tuple[str, Site], tuple[int, int]] = {}
         self._checked: dict[Site, tuple[SiteAd, float]] = {}
         self._life = 0
         self._lost_at = -1e9
+        self._held_at_step: frozenset[Site] = frozenset()
+        """The sites with a held loss when the clock was set back: the hold outlives that."""
         self._approved: set[tuple[Site, Did]] = set()
         self._starts = [0.0]
         self._last_configuration_at = -1e9
@@ -175,12 +180,14 @@ class Laws:
         """Note that the next process begins without the state on disk."""
         self._life += 1
         self._lost_at = self._world.loop.now
+        self._held_at_step = frozenset()
 
     def note_clock_step(self, seconds: float) -> None:
         """Note that the wall clock was set forward by *seconds*."""
         self._clock_steps.append((self._world.loop.now, seconds))
         if seconds < 0:
             self.note_lost_state()  # its times would be in the future
+            self._held_at_step = frozenset(self._world.held_losses())
 
     @property
     def was_set_back(self) -> bool:
@@ -190,6 +197,14 @@ class Laws:
     def note_approval(self, site: Site, dids: Collection[Did]) -> None:
         """Note that the operator lets the held *dids* leave the ad of *site*."""
         self._approved.update((site, did) for did in dids)
+
+    def note_sent(self, publisher: str, ad: SiteAd, before: SiteAd | None, *, is_lost: bool) -> None:
+        """Note that *ad* was sent in place of *before*, and whether it was lost: nobody can read it back."""
+        version = ad.generation, to_unix(ad.as_of)
+        if not is_lost:
+            self._lost_ads.pop((publisher, ad.site), None)
+        elif before is None or version != (before.generation, to_unix(before.as_of)):
+            self._lost_ads[publisher, ad.site] = version
 
     def note_withdrawn(self, publisher: str, site: Site) -> None:
         """Note that *publisher* has no ad of *site* any more."""
@@ -339,7 +354,7 @@ class Laws:
                 self.add("unknown is not absent", f"{did} left the ad of {site}, though it is reported")
             else:
                 lost.append(did)
-        if before.life == now.life and lost:
+        if lost and (before.life == now.life or site in self._held_at_step):
             self._check_confirmed(before, now, lost)
 
     def _forgotten(self) -> set[Did]:
@@ -366,10 +381,15 @@ class Laws:
         )
         return there - here
 
-    @staticmethod
-    def _is_surely_whole(reports: deque[Report], site: Site, now: float) -> bool:
-        """Return True if the last reports all say so, and not only the very last one (decision 7)."""
-        last = [one for one in reports if one.delivered <= now and site not in one.unread_at][-3:]
+    def _is_surely_whole(self, reports: deque[Report], site: Site, now: float) -> bool:
+        """Return True if the last reports all say so, and not only the very last one (decision 7).
+
+        If no report ever said anything else, one is enough: it is on disk before an ad shows it.
+        """
+        known = [one for one in reports if one.delivered <= now and site not in one.unread_at]
+        if len(known) < 3 and not self._world.faults.of("disk"):
+            return bool(known) and all(site in one.whole_at for one in known)
+        last = known[-3:]
         return (
             len(last) > 1
             and all(site in one.whole_at for one in last)
@@ -425,6 +445,7 @@ class Laws:
         """Check what must hold at every moment of a run."""
         self._check_freshness()
         self._check_shown()
+        self._check_read_back()
         self._note_events()
 
     def _is_well(self, part: str, since: float = HEALTHY_AFTER_SECONDS) -> bool:
@@ -495,6 +516,22 @@ class Laws:
             if served.content != filed.content:
                 self.add("shown", f"the ads of {site} over HTTP and in its file differ")
 
+    def _check_read_back(self) -> None:
+        """An ad that was sent and cannot be read back is not taken for published (decision 8)."""
+        view = self._world.view
+        unconfirmed = (
+            {one.name: one.not_read_back for one in view.publishers if not one.error} if view else {}
+        )
+        for row in view.plan if view else ():
+            version = row.generation, row.as_of
+            if row.publisher in unconfirmed and self._lost_ads.get((row.publisher, row.site)) == version:
+                if row.site not in unconfirmed[row.publisher]:
+                    self.add(
+                        "read back", f"{row.publisher} lost the ad of {row.site}, and the daemon says nothing"
+                    )
+                else:
+                    self.happened("an ad that was lost on its way was not taken for published")
+
     def _note_events(self) -> None:
         world, now = self._world, self._world.loop.now
         since = max(self._lost_at, self._started_at)
@@ -503,6 +540,10 @@ class Laws:
         for event, is_so in (
             ("a sudden loss was held", bool(world.held_losses())),
             ("withholding protected ads after a lost state", bool(world.withheld_sites())),
+            (
+                "a hold outlived a clock that was set back",
+                now - since > SLACK_SECONDS and not self._held_at_step.isdisjoint(world.held_losses()),
+            ),
         ):
             if is_so:
                 self.happened(event)

@@ -226,8 +226,10 @@ class SimulatedPublisher(Part):
         for ad in ads:
             faults = self._step()
             self._raise(faults)
-            if "lose" not in faults:  # a datagram that no one acknowledges
-                before, _ = self._shelf.ads.get(ad.site, (None, 0.0))
+            before, _ = self._shelf.ads.get(ad.site, (None, 0.0))
+            is_lost = "lose" in faults  # a datagram that no one acknowledges
+            self._world.laws.note_sent(self.name, ad, before, is_lost=is_lost)
+            if not is_lost:
                 self._shelf.ads[ad.site] = (ad, self._world.loop.now)
                 if before is None or before.generation != ad.generation:
                     self._world.step(self._process, "news", seconds=0.0)

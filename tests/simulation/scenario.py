@@ -239,13 +239,18 @@ class _Maker:
         return self._make_configuration_faults(chance, at, catalogue, seconds)
 
     def _make_loss(self, chance: random.Random, at: float, catalogue: str, seconds: float) -> list[Fault]:
-        """Lose datasets for a while; approve it, or kill the daemon before polls have confirmed it."""
+        """Lose datasets for a while; approve it, or kill the daemon before polls have confirmed it.
+
+        Or set the clock back meanwhile, after which the daemon does not use its state.
+        """
         site = chance.choice(("", *self.sites))
-        how = chance.choice(("", "approve", "kill", "kill"))
-        if how != "kill":
+        how = chance.choice(("", "approve", "kill", "kill", "clock", "clock"))
+        if how in {"", "approve"}:
             lost = Fault("lose", catalogue, at, seconds, site=site)
             return [lost, *([Fault("approve", "", round(at + 50, 1))] if how else [])]
         lost = Fault("lose", catalogue, at / 2, 450.0)  # at all sites: that is surely held
+        if how == "clock":
+            return [lost, Fault("clock", "", round(at / 2 + chance.uniform(60, 150), 1), number=-3600.0)]
         return [lost, Fault("kill", "", round(at / 2 + chance.uniform(130, 180), 1))]
 
     def _make_news(self, chance: random.Random, at: float, schedd: str, seconds: float) -> list[Fault]:

@@ -29,7 +29,7 @@ from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.rates import RateSource
 from hydrator.reconcile.state import Approve
-from hydrator.reconcile.view import SiteView
+from hydrator.reconcile.view import CycleView, SiteView
 from hydrator.state.command_files import CommandQueue
 from hydrator.wiring.assembly import Parts, build_staging_parts
 from hydrator.wiring.condor import PoolParts
@@ -254,10 +254,14 @@ class World:
             for site in sites - self.truth.sites[name]
         )
 
+    @property
+    def view(self) -> CycleView | None:
+        """Return what the daemon shows of its last cycle."""
+        return self._server.get_state().cycle if self._server else None
+
     def _site_views(self) -> Collection[SiteView]:
         """Return what the daemon says of the sites."""
-        cycle = self._server.get_state().cycle if self._server else None
-        return cycle.sites if cycle else ()
+        return self.view.sites if self.view else ()
 
     def held_sites(self) -> frozenset[Site]:
         """Return the sites whose ads the daemon says that it keeps as they are."""
