@@ -29,6 +29,12 @@ def adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type
     return TypeAdapter(kind)
 
 
+@cache
+def _part_types() -> dict[str, Any]:
+    """Return the type of each part of the state, by its name."""
+    return get_type_hints(ReconcileState)
+
+
 @contextlib.contextmanager
 def decoding(table: str) -> Iterator[None]:
     """Run the ``with`` block, which decodes rows of *table*.
@@ -48,7 +54,7 @@ def read_state(db: sqlite3.Connection) -> ReconcileState:
     Raises:
         StateDamaged: a row cannot be decoded.
     """
-    kinds = get_type_hints(ReconcileState)
+    kinds = _part_types()
     with decoding("part"):
         rows = db.execute("select name, body from part")
         state = ReconcileState(**{name: adapter(kinds[name]).validate_json(body) for name, body in rows})
@@ -78,7 +84,7 @@ def write_state(db: sqlite3.Connection, state: ReconcileState, saved: ReconcileS
     saved_memories = saved.memories if saved else {}
     for name in saved_memories.keys() | state.memories.keys():
         _write_records(db, name, state.memories.get(name), saved_memories.get(name))
-    for part, kind in get_type_hints(ReconcileState).items():
+    for part, kind in _part_types().items():
         value = getattr(state, part)
         if saved is None or value is not getattr(saved, part):
             body = adapter(kind).dump_json(value, exclude=_NOT_SAVED.get(part))

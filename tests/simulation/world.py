@@ -257,7 +257,8 @@ class World:
     @property
     def view(self) -> CycleView | None:
         """Return what the daemon shows of its last cycle."""
-        return self._server.get_state().cycle if self._server else None
+        shown = self.daemon._context.cycle_state if self.daemon else None
+        return shown.cycle if shown else None
 
     def _site_views(self) -> Collection[SiteView]:
         """Return what the daemon says of the sites."""
