@@ -23,9 +23,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,31 +68,20 @@ def _document_type() -> TypeAdapter[_Document]:
     return TypeAdapter(_Document)
 
 
-@dataclass(frozen=True)
-class _SitesFileContents:
-    """Content of the sites file: each site's ad, the DIDs of its AVAILABLE datasets, and its sets.
+@dataclass(frozen=True, slots=True)
+class _SiteContents:
+    """What the file has of one site: its ad, the DIDs of its AVAILABLE datasets, and its sets by key.
 
-    ``extras`` has the fields of a site's row about openings, ``sets`` the entry of each
-    set by its key.
+    ``extras`` has the fields of the site's row about openings.
     """
 
-    ads: Mapping[Site, PublishedAd] = field(default_factory=dict)
-    available_dids: Mapping[Site, frozenset[str]] = field(default_factory=dict)
-    extras: Mapping[Site, Mapping[str, int]] = field(default_factory=dict)
-    sets: Mapping[Site, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    ad: PublishedAd
+    available_dids: frozenset[str]
+    extras: Mapping[str, int]
+    sets: Mapping[str, Mapping[str, Any]]
 
-    def without(self, sites: AbstractSet[Site]) -> "_SitesFileContents":
-        """Return the contents without *sites*."""
-        parts = ({site: value for site, value in part.items() if site not in sites} for part in self._parts())
-        return _SitesFileContents(*parts)
 
-    def with_sites_of(self, newer: "_SitesFileContents") -> "_SitesFileContents":
-        """Return the contents with those of *newer* in place of the same sites."""
-        base = self.without(newer.ads.keys())
-        return _SitesFileContents(*({**a, **b} for a, b in zip(base._parts(), newer._parts(), strict=True)))
-
-    def _parts(self) -> tuple[Mapping[Site, Any], ...]:
-        return self.ads, self.available_dids, self.extras, self.sets
+_Contents = Mapping[Site, _SiteContents]
 
 
 class SitesFilePublisher:
@@ -119,34 +109,26 @@ class SitesFilePublisher:
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """See :class:`hydrator.domain.ports.Publisher`. If the file is missing or invalid, return no ads."""
-        return self._load().ads
+        return {site: each.ad for site, each in self._load().items()}
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`. Write all of *ads* at once, or none."""
         if not ads:
             return
         contents, now = self._load(), self._clock()
-        answers = {ad.site: read_set_answers(ad, now) for ad in ads}
-        new_contents = _SitesFileContents(
-            {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now, ad.open_until) for ad in ads},
-            {ad.site: _available_dids(ad) for ad in ads},
-            {ad.site: _extra_fields(ad, answers[ad.site]) for ad in ads},
-            {
-                site: {key: _set_row(one) for key, one in each.by_key.items()}
-                for site, each in answers.items()
-            },
-        )
-        self._replace(contents.with_sites_of(new_contents), now)
+        self._replace({**contents, **{ad.site: _site_contents(ad, now) for ad in ads}}, now)
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
         contents = self._load()
-        if sites & contents.ads.keys():
-            self._replace(contents.without(sites), self._clock())
+        if sites & contents.keys():
+            left = {site: each for site, each in contents.items() if site not in sites}
+            self._replace(left, self._clock())
 
-    def _load(self) -> _SitesFileContents:
+    def _load(self) -> _Contents:
         """Read the file; return empty contents if the file is missing or not valid."""
-        contents, self.rejected = _SitesFileContents(), {}
+        contents: _Contents = {}
+        self.rejected = {}
         try:
             contents, self.rejected = _read_back(self._path, self._clock())
         except FileNotFoundError:
@@ -157,7 +139,7 @@ class SitesFilePublisher:
             self.rejected = {self._path.name: reason_of(exc)}
         return contents
 
-    def _replace(self, contents: _SitesFileContents, now: datetime) -> None:
+    def _replace(self, contents: _Contents, now: datetime) -> None:
         text = _to_json(contents, now, self._valid_for, self._max_age)
         folder = self._path.parent
         try:
@@ -168,6 +150,13 @@ class SitesFilePublisher:
             replace_file(self._path, text, mode=_MODE)
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
+
+
+def _site_contents(ad: SiteAd, now: datetime) -> _SiteContents:
+    answers = read_set_answers(ad, now)
+    published = PublishedAd(ad.site, ad.generation, ad.as_of, now, ad.open_until)
+    sets: dict[str, Mapping[str, Any]] = {key: _set_row(one) for key, one in answers.by_key.items()}
+    return _SiteContents(published, _available_dids(ad), _extra_fields(ad, answers), sets)
 
 
 def _available_dids(ad: SiteAd) -> frozenset[str]:
@@ -192,23 +181,20 @@ def _set_row(answer: SetAnswer) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _to_json(contents: _SitesFileContents, now: datetime, valid_for: timedelta, max_age: timedelta) -> bytes:
+def _to_json(contents: _Contents, now: datetime, valid_for: timedelta, max_age: timedelta) -> bytes:
     datasets: dict[str, list[str]] = {}
-    for site in sorted(contents.ads):
-        for did in contents.available_dids[site]:
-            datasets.setdefault(did, []).append(site)
-    sites = {
-        site: {
-            "as_of": to_unix(ad.as_of),
-            "generation": ad.generation,
-            "heard": ad.received_at.timestamp(),
-            **contents.extras.get(site, {}),
-        }
-        for site, ad in sorted(contents.ads.items())
-    }
+    sites: dict[str, dict[str, float]] = {}
     sets: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for site in sorted(contents.sets):
-        for key, row in contents.sets[site].items():
+    for site, each in sorted(contents.items(), key=itemgetter(0)):
+        sites[site] = {
+            "as_of": to_unix(each.ad.as_of),
+            "generation": each.ad.generation,
+            "heard": each.ad.received_at.timestamp(),
+            **each.extras,
+        }
+        for did in each.available_dids:
+            datasets.setdefault(did, []).append(site)
+        for key, row in each.sets.items():
             sets.setdefault(key, {})[site] = row
     document = {
         "version": VERSION,
@@ -222,7 +208,7 @@ def _to_json(contents: _SitesFileContents, now: datetime, valid_for: timedelta, 
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[str, str]]:
+def _read_back(path: Path, now: datetime) -> tuple[_Contents, Mapping[str, str]]:
     """Read *path*; return its contents, and the rejected sites with the reasons.
 
     Raises:
@@ -237,26 +223,25 @@ def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[s
     read_back = ReadBackAds()
     for site, row in document["sites"].items():
         read_back.add(site, partial(_read_ad, site, row, now))
-    dids = _dids_by_site(document["sites"], read_back, document["datasets"])
-    extras = {
-        Site(site): {name: row[name] for name in _EXTRA_FIELDS if valid_integer(row.get(name)) is not None}
-        for site, row in document["sites"].items()
-        if site in read_back.adopted_ads
-    }
-    sets = _sets_by_site(read_back, document["sets"])
-    return _SitesFileContents(read_back.adopted_ads, dids, extras, sets), read_back.rejected
-
-
-def _sets_by_site(
-    ads: ReadBackAds, sets: Mapping[str, Mapping[str, Mapping[str, Any]]]
-) -> dict[Site, dict[str, Mapping[str, Any]]]:
-    """Return the sets of each site in *ads*."""
-    by_site: dict[Site, dict[str, Mapping[str, Any]]] = {site: {} for site in ads.adopted_ads}
-    for key, rows in sets.items():
+    dids = _dids_by_site(document["sites"], document["datasets"])
+    sets: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for key, rows in document["sets"].items():
         for place, row in rows.items():
-            if Site(place) in by_site:
-                by_site[Site(place)][key] = dict(row)
-    return by_site
+            sets.setdefault(place, {})[key] = row
+    contents = {
+        site: _SiteContents(
+            ad,
+            frozenset(dids[site]),
+            {
+                name: document["sites"][site][name]
+                for name in _EXTRA_FIELDS
+                if valid_integer(document["sites"][site].get(name)) is not None
+            },
+            sets.get(site, {}),
+        )
+        for site, ad in read_back.adopted_ads.items()
+    }
+    return contents, read_back.rejected
 
 
 def _read_ad(site: str, row: object, now: datetime) -> PublishedAd:
@@ -268,13 +253,13 @@ def _read_ad(site: str, row: object, now: datetime) -> PublishedAd:
 
 
 def _dids_by_site(
-    sites: Iterable[str], ads: ReadBackAds, datasets: Mapping[str, Sequence[str]]
-) -> dict[Site, frozenset[str]]:
-    """Return the datasets of each site in *ads*; raise ValueError if a dataset's site is not in *sites*."""
+    sites: Iterable[str], datasets: Mapping[str, Sequence[str]]
+) -> Mapping[str, AbstractSet[str]]:
+    """Return the datasets of each of *sites*; raise ValueError if a dataset's site is another."""
     listed: dict[str, set[str]] = {site: set() for site in sites}
     for did, places in datasets.items():
         for place in places:
             if place not in listed:
                 raise ValueError(f"{did} is at {place}, which is not among the file's sites")
             listed[place].add(did)
-    return {site: frozenset(listed[site]) for site in ads.adopted_ads}
+    return listed
