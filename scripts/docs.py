@@ -290,7 +290,7 @@ def command_line() -> str:
             "| exit status | meaning |\n|---|---|",
             "| 0 | done; for `why`: the job would match now, runs, or has run |",
             "| 1 | failed, in whole or in part; for `check`: a finding is a failure |",
-            "| 2 | wrong usage or configuration; all problems are listed |",
+            "| 2 | wrong usage or configuration, all problems are listed; or a state that cannot be read |",
             "| 3 | for `why`: the job would match no slot now; `--refuse-nowhere`: no site has all data |\n",
             table(("command", "effect", "options"), rows),
             "## JSON\n",

@@ -10,7 +10,7 @@ from hydrator.cli import hook_text, version_text
 from hydrator.cli.groups import LazyGroup
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.stdio import make_plain
-from hydrator.domain.errors import BadDid, ConfigError, HydratorError
+from hydrator.domain.errors import BadDid, ConfigError, HydratorError, StateUnreadable
 
 
 class _Commands(LazyGroup):
@@ -65,7 +65,7 @@ submit = typer.Typer(cls=_SubmitCommands, no_args_is_help=True, add_completion=F
 def main() -> None:
     """Run one command and print its errors without a traceback.
 
-    Exit status: 0 done, 1 failed, 2 wrong usage or configuration.
+    Exit status: 0 done, 1 failed, 2 wrong usage, configuration or state.
     """
     make_plain()
     try:
@@ -73,8 +73,8 @@ def main() -> None:
     except ConfigError as error:
         _print_with_docs_folder(*error.problems)
         sys.exit(2)
-    except BadDid as error:
-        print_problems(f"{error}")
+    except (BadDid, StateUnreadable) as error:
+        _print_with_docs_folder(f"{error}")
         sys.exit(2)
     except HydratorError as error:
         _print_with_docs_folder(f"{error}")

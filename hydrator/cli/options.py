@@ -1,7 +1,9 @@
 """Options that many commands share."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -22,6 +24,13 @@ ConfigOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
 ]
+
+
+def read_typed(text: str | None) -> str | None:
+    """Return *text* as its user typed it: in a locale without its letters it has their bytes, ``\\udcc3``."""
+    with suppress(UnicodeError):
+        return text and os.fsencode(text).decode()
+    return text
 
 
 def parse_dids(texts: Iterable[str], default_scope: str | None, wanted: str = "a DID") -> "list[Did]":

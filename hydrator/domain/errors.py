@@ -122,7 +122,11 @@ class StateError(HydratorError):
     """The state directory is in use by another daemon, or cannot be read or written."""
 
 
-class StateDamaged(StateError):
+class StateUnreadable(StateError):
+    """A file that is not a state, or one of a newer version, or of another user: an operator must act."""
+
+
+class StateDamaged(StateUnreadable):
     """A row of the state cannot be decoded: another program or a bug has changed it."""
 
 

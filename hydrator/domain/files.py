@@ -71,6 +71,10 @@ def flush_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+MAX_INPUT_BYTES: Final = 64 * 1024 * 1024
+"""The largest submit file, DAG, parset or list of datasets that a command reads."""
+
+
 def read_limited(path: Path, max_bytes: int) -> bytes:
     """Return the bytes of *path*, which may be a pipe.
 

@@ -7,7 +7,7 @@ doubt must be repeated, which rule vanished before its end, and what was asked i
 a rule of ours                   what follows
 ===============================  ==================================================================
 is listed                        it counts, also after its end: Rucio may keep a locked rule
-is listed with an earlier end    somebody wants it to end: it is not renewed
+is listed with an earlier end    another user shortened it: it is not renewed
 is not listed, before its end    an approver denied it, or an admin deleted it: closed for a day
 is not listed, after its end     its lifetime ended
 is not listed, renewed after it  the catalogue's cleaner had picked it before: it is asked again
@@ -57,7 +57,7 @@ _SITE_KINDS = frozenset({RefusalKind.QUOTA, RefusalKind.CLOSED})
 """Refusals that every other request to this site would get, too."""
 _FINAL_KINDS = frozenset({RefusalKind.NO_SOURCE, RefusalKind.UNKNOWN_DATASET})
 _STUCK_STATES = frozenset({RequestState.STUCK, RequestState.SUSPENDED, RequestState.FAILED})
-SHORTENED = "somebody has shortened its lifetime in the catalogue"
+SHORTENED = "another user has shortened its lifetime in the catalogue"
 VANISHED = "the catalogue does not list it any more: it was denied, or deleted before its end"
 BY_OPERATOR = "cancelled by the operator"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from hydrator.domain.errors import StateError, StateMissing
+from hydrator.domain.errors import StateError, StateMissing, StateUnreadable
 
 SCHEMA_VERSION = 1
 
@@ -47,11 +47,11 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
 
     Raises:
         StateMissing: the file does not exist yet.
-        StateError: the file cannot be read, or a newer version wrote it.
+        StateUnreadable: the file cannot be read, or a newer version wrote it.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise StateError(f"{path} is not a file: move it away, or use another state_dir")
+            raise StateUnreadable(f"{path} is not a file: move it away, or use another state_dir")
         # Without a -wal file no daemon is writing. SQLite would create the file, which some users may not do:
         # the option immutable prevents this.
         still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
@@ -61,9 +61,9 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         raise StateMissing(f"{path} does not exist: no daemon has run with this state_dir yet") from error
     except PermissionError as error:
         advice = "run this command as the daemon's user or as root"
-        raise StateError(f"{path}: {error.strerror}; {advice}") from error
+        raise StateUnreadable(f"{path}: {error.strerror}; {advice}") from error
     except OSError as error:
-        raise StateError(f"{path}: {error.strerror}; state_dir must be a folder") from error
+        raise StateUnreadable(f"{path}: {error.strerror}; state_dir must be a folder") from error
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
         try:
@@ -75,7 +75,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
             raise
     except sqlite3.Error as error:
         advice = "a daemon that starts renames a damaged state, and begins a new one"
-        raise StateError(f"{path} is not a readable state ({error}); {advice}") from error
+        raise StateUnreadable(f"{path} is not a readable state ({error}); {advice}") from error
     return db
 
 
@@ -93,7 +93,7 @@ def _check_integrity(db: sqlite3.Connection, path: Path) -> None:
 def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
     version = db.execute("pragma user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
-        raise StateError(
+        raise StateUnreadable(
             f"{path}: a newer classad-hydrator wrote it (schema {version}); "
             "use that version, or another state_dir"
         )
@@ -145,19 +145,21 @@ def replace_damaged(path: Path, error: Exception) -> tuple[sqlite3.Connection, s
 
 
 @contextlib.contextmanager
-def transaction(db: sqlite3.Connection, lock: AbstractContextManager[object]) -> Iterator[None]:
+def transaction(
+    db: sqlite3.Connection, lock: AbstractContextManager[object], failure: type[StateError] = StateError
+) -> Iterator[None]:
     """Run the ``with`` block in a transaction of *db*, while this thread holds *lock*.
 
     Threads share the connection, which can have only one transaction at a time.
 
     Raises:
-        StateError: the database cannot be read or written.
+        StateError: the database cannot be read or written; the error is a *failure*.
     """
     try:
         with lock, db:
             yield
     except (sqlite3.Error, ValueError) as error:  # ValueError: a row or a text that cannot be decoded
-        raise StateError(f"the state cannot be read or written: {error}") from error
+        raise failure(f"the state cannot be read or written: {error}") from error
 
 
 def owner_of(folder: Path) -> str | None:

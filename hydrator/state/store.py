@@ -18,7 +18,7 @@ from typing import Final, Self, TypeVar
 
 from pydantic_core import to_json
 
-from hydrator.domain.errors import StateDamaged, StateError
+from hydrator.domain.errors import StateDamaged, StateError, StateUnreadable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
@@ -59,7 +59,8 @@ class Store(AbstractContextManager["Store"]):
         """Read and write the database of *connection* from now on."""
         self._db = connection
         self._saved: ReconcileState | None = None
-        self._transaction = partial(self._open_transaction, connection, threading.RLock())
+        failure = StateUnreadable if self._lock_fd is None else StateError
+        self._transaction = partial(self._open_transaction, connection, threading.RLock(), failure)
 
     @classmethod
     def open_to_write(cls, folder: Path) -> Self:
@@ -97,7 +98,7 @@ class Store(AbstractContextManager["Store"]):
 
         Raises:
             StateMissing: *folder* has no state yet.
-            StateError: the state cannot be read, or a newer version wrote it.
+            StateUnreadable: the state cannot be read, or a newer version wrote it.
         """
         path = folder / "state.sqlite"
         return cls(path, connect_read_only(path), None)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hydrator.config import RucioSource, Settings
 from hydrator.config.daemon import DaemonSettings
-from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
+from hydrator.diagnostics.check.findings import CheckInputs, Finding, failure
 from hydrator.diagnostics.check.installation import (
     check_memory,
     check_rates,
@@ -106,5 +106,5 @@ def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[F
         return ReconcileState(), []
     except StateError as error:
         return ReconcileState(), [
-            Finding(Level.WARN, "daemon", str(error), "run hydrator check as the user of the daemon")
+            failure("daemon", f"{error}", "run hydrator check as the daemon's user, on its host")
         ]

@@ -275,12 +275,13 @@ class SimulatedStore(Store):
         super()._use(connection)
 
     @contextlib.contextmanager
-    def _guarded_transaction(self, db: sqlite3.Connection, lock: Any) -> Iterator[None]:
+    def _guarded_transaction(self, *arguments: Any) -> Iterator[None]:
         if self.world is None:
-            with Store._open_transaction(db, lock):
+            with Store._open_transaction(*arguments):
                 yield
             return
-        with Store._open_transaction(db, lock):
+        with Store._open_transaction(*arguments):
+            db: sqlite3.Connection = arguments[0]
             changes, is_full = db.total_changes, "full" in self.world.step(self.process, "disk", seconds=0.0)
             yield
             self.world.step(self.process, "disk", seconds=0.0)

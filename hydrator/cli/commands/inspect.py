@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, parse_dids
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, parse_dids, read_typed
 from hydrator.cli.output.printing import print_result
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
@@ -30,7 +30,8 @@ def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
 
 def sites(
     site: Annotated[
-        str | None, typer.Argument(help="Only this site, with the last 200 changes of its ad.")
+        str | None,
+        typer.Argument(help="Only this site, with the last 200 changes of its ad.", callback=read_typed),
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,

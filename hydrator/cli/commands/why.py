@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption, JsonOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption, JsonOption, read_typed
 
 
 def why(
@@ -18,7 +18,8 @@ def why(
     ],
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     site: Annotated[
-        str | None, typer.Option(help="For datasets: only this site; default: every site.")
+        str | None,
+        typer.Option(help="For datasets: only this site; default: every site.", callback=read_typed),
     ] = None,
     schedd: Annotated[
         str | None, typer.Option(help="For a job: its schedd; default: all schedds are queried.")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hydrator.domain.ads.contract import REQUIRED_DATASETS
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
 
 if TYPE_CHECKING:
     import htcondor2
@@ -334,7 +335,7 @@ def _logical_lines(text: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 def read_file(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_limited(path, MAX_INPUT_BYTES)
     except (OSError, ValueError):
         return None
 

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,14 +16,31 @@ from structlog.testing import capture_logs
 
 from hydrator import __version__
 from hydrator.cli.output.examples import EXAMPLES
-from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot
+from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
+from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.view import REPORT_NAME
 from hydrator.server.app import build_app as http_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.state.store import Store
 from tests.command_line import run_hydrator
 from tests.command_tree import COMMANDS, options
-from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, server_state, want
+from tests.factories import (
+    CAM,
+    HOUR,
+    L1,
+    L2,
+    NOON,
+    RAL,
+    ad,
+    demand,
+    facts,
+    replica,
+    report_of,
+    server_state,
+    view_of,
+    want,
+)
 
 STATE_CONFIG = (
     '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
@@ -151,6 +169,23 @@ def write_another_file(file: Path) -> None:
     file.write_text("no database")
 
 
+def damage_a_row(file: Path) -> None:
+    with Store.open_to_write(file.parent) as store:
+        store.save(ReconcileState())
+    with sqlite3.connect(file) as database:
+        database.execute("update part set body = '7' where name = 'demand'")
+
+
+def damage_the_pages(file: Path) -> None:
+    with Store.open_to_write(file.parent) as store:
+        store.save(ReconcileState())
+    content = file.read_bytes()
+    file.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+
+
+READERS = ["status", "sites", "sites CAM", "datasets", "network", "plan", "approve", "staging list"]
+
+
 @pytest.mark.parametrize(
     ("write", "answer"),
     [
@@ -167,8 +202,73 @@ def test_state_of_another_kind_is_one_sentence_with_what_to_do(run, tmp_path, wr
     config.write_text(STATE_CONFIG)
     write(tmp_path / "state" / "state.sqlite")
     done = run("status", "-c", str(config))
-    assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (1, 1, "")
+    assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (2, 1, "")
     assert answer in done.stderr
+
+
+@pytest.mark.parametrize("words", READERS)
+def test_command_refuses_a_state_that_it_cannot_read(run, tmp_path, words):
+    config = tmp_path / "config.toml"
+    config.write_text(STATE_CONFIG)
+    write_another_file(tmp_path / "state" / "state.sqlite")
+    done = run(*words.split(), "-c", str(config))
+    assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (2, 1, "")
+
+
+@pytest.mark.parametrize("words", ["datasets", "network", "approve"])
+@pytest.mark.parametrize("damage", [damage_a_row, damage_the_pages])
+def test_damaged_state_is_one_sentence(run, tmp_path, words, damage):
+    config = tmp_path / "config.toml"
+    config.write_text(STATE_CONFIG)
+    damage(tmp_path / "state" / "state.sqlite")
+    done = run(words, "-c", str(config))
+    assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (2, 1, "")
+
+
+def test_check_fails_where_it_cannot_read_the_state(run, tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f"{STATE_CONFIG}[demand]\nask_schedds = false\n"
+        "[publish]\ncollector.enabled = false\nfile.enabled = false\n"
+    )
+    (tmp_path / "list.json").write_text('{"datasets": {}}')
+    assert run("check", "-c", str(config)).returncode == 0
+    write_another_file(tmp_path / "state" / "state.sqlite")
+    done = run("check", "-c", str(config))
+    assert (done.returncode, "is not a readable state" in done.stdout) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["submit filter /dev/zero", "submit filter {sub} --datasets-file /dev/zero", "submit rapthor /dev/zero"],
+)
+def test_file_without_end_is_refused(run, tmp_path, words):
+    config = tmp_path / "config.toml"
+    config.write_text(STATE_CONFIG)
+    (tmp_path / "x.sub").write_text("executable = /bin/true\nqueue\n")
+    done = run(*words.format(sub=tmp_path / "x.sub").split(), "-c", str(config))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "/dev/zero: the file is larger than" in done.stderr
+
+
+@pytest.mark.parametrize("typed", ["Liège", "Li\udcc3\udca8ge"], ids=["UTF-8", "C"])
+def test_site_is_found_by_a_name_that_the_locale_cannot_spell(run, tmp_path, typed):
+    (tmp_path / "config.toml").write_text(STATE_CONFIG)
+    site = Site("Liège")
+    with Store.open_to_write(tmp_path / "state") as store:
+        store.save_report(
+            REPORT_NAME, view_of(report_of(facts(replica(L1, site), sites=(site,)), demand(L1)))
+        )
+    done = run("sites", typed, "-c", str(tmp_path / "config.toml"))
+    assert (done.returncode, "Liège" in done.stdout) == (0, True), done.stderr
+
+
+def test_reason_of_a_stop_is_one_line_of_text(run, tmp_path):
+    (tmp_path / "config.toml").write_text(STATE_CONFIG)
+    Store.open_to_write(tmp_path / "state").close()
+    for reason in ("\udcff", "x" * 191, "two\nlines"):
+        done = run("staging", "stop", "--reason", reason, "-c", str(tmp_path / "config.toml"))
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
 
 
 @pytest.mark.parametrize("words", [("--version",), ("-V",)])

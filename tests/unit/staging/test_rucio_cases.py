@@ -248,7 +248,7 @@ def test_a_rule_that_an_admin_deletes_is_not_renewed_until_rucio_has_removed_it(
         world.step(10 * MINUTE)
     assert world.stager.calls.count("request") == 1
     assert world.stages == set()
-    assert "somebody has shortened its lifetime in the catalogue" in world.reasons[0]
+    assert "another user has shortened its lifetime in the catalogue" in world.reasons[0]
     for _ in range(25):
         world.step(HOUR)
     assert world.stages == {(L1, CAM)}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
@@ -13,7 +13,8 @@ _NOTHING_HELD = "the daemon holds back no change"
 
 def approve(
     site: Annotated[
-        str | None, typer.Argument(help="Only this site; default: all sites with a held change.")
+        str | None,
+        typer.Argument(help="Only this site; default: all sites with a held change.", callback=read_typed),
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hydrator.cli.groups import PlainGroup
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
 from hydrator.cli.output.printing import print_result
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.text import comma_separated, format_bytes, format_count
@@ -81,12 +81,12 @@ def cancel(
 
 @staging.command()
 def stop(
-    reason: Annotated[str, typer.Option(help="The reason, which everybody sees.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, which everybody sees.", callback=read_typed)] = "",
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
     """Stop all requests and renewals at once; nothing is deleted, and the requests end by themselves."""
-    if len(reason.encode()) > _MAX_REASON_CHARS or not reason.isprintable():
+    if not reason.isprintable() or len(reason.encode()) > _MAX_REASON_CHARS:
         raise ConfigError([f"staging stop --reason: give one line of at most {_MAX_REASON_CHARS} bytes"])
     _, files = _load_staging(config)
     files.stop(reason)

@@ -8,6 +8,7 @@ from pathlib import Path
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, parse_dids
 from hydrator.config import Settings, SubmitSettings, load
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
 from hydrator.domain.model import Did
 from hydrator.submit.dataset_names.search import apply_configuration
 from hydrator.submit.gpus import gpu_choice, submit_lines
@@ -175,6 +176,6 @@ def find_input_datasets(
 
 def read_input_file(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_limited(file, MAX_INPUT_BYTES)
     except OSError as error:
         raise ConfigError([f"cannot read {file}: {error.strerror}"]) from error

@@ -13,6 +13,7 @@ from hydrator.cli.output.progress import ReportingCatalogue, show_progress
 from hydrator.config import Settings
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.errors import ConfigError, StateError
+from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot
 from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -107,7 +108,7 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
 
 def _read_parset(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_limited(file, MAX_INPUT_BYTES)
     except OSError as error:
         raise ConfigError([f"{file}: {error.strerror}; give the path of a Rapthor parset"]) from error
 
