@@ -197,12 +197,6 @@ class RucioHoldings:
         """Let the transfer that :meth:`send` began fail with *error*."""
         self.server.do("fail", did=did, rse=self._disks[site], error=error)
 
-    def archive(self, did: str, site: str) -> None:
-        """Add a dataset that is on tape at *site* and nowhere else."""
-        self._dids.append(did)
-        tape = {"did": did, "rse": self._tapes[site]}
-        self.server.seed(("add_dataset", {**tape, "files": self._files}), ("replicate", tape), ("abacus", {}))
-
     def promise(self, did: str, site: str) -> None:
         """Add a rule for *did* on disk at *site*; nothing is transferred before :meth:`convey`."""
         self.server.do("replicate", did=did, rse=self._disks[site])

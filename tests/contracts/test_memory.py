@@ -1,27 +1,23 @@
 """Contracts for the in-memory adapters, which other tests rely on."""
 
-from hydrator.domain.model import Seen, Unseen
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.contracts.publisher import PublisherContract
-from tests.factories import CAM, L1, L2, L3, NOON, OSO, RAL, replica
+from tests.factories import NOON
 from tests.memory import MemoryCatalogue, MemoryPublisher
 
 
-def catalogue(*replicas, **more) -> MemoryCatalogue:
-    return MemoryCatalogue("memory", replicas, clock=lambda: NOON, **more)
+class TestMemoryCatalogue(CatalogueContract):
+    cannot_happen = RECORDS_STATES_ONLY
 
+    def make_catalogue(self, *replicas):
+        return MemoryCatalogue("memory", replicas, clock=lambda: NOON)
 
-def test_the_memory_catalogue_answers_every_queried_did():
-    survey = catalogue(replica(L1), sites=[OSO], unseen_reasons={L3: "timeout"}, bytes_total={L1: 9}).read(
-        {L1, L2, L3}
-    )
-    assert (survey.catalogue, survey.started_at, survey.sites) == ("memory", NOON, {CAM, OSO})
-    assert survey.readings == {L1: Seen(NOON, (replica(L1),), 9), L2: Seen(NOON), L3: Unseen("timeout")}
+    def make_failing_catalogue(self):
+        return MemoryCatalogue("memory", clock=lambda: NOON, is_broken=True)
 
-
-def test_the_memory_catalogue_follows_new_replicas():
-    made = catalogue(replica(L1))
-    made.replicas = (replica(L1, RAL),)
-    assert made.read({L1}).readings[L1].replicas == (replica(L1, RAL),)
+    def make_catalogue_with_unreachable_site(self, site, *replicas):
+        return MemoryCatalogue("memory", replicas, clock=lambda: NOON, unreachable_sites=[site])
 
 
 class TestMemoryPublisher(PublisherContract):

@@ -1,4 +1,4 @@
-"""Jobs follow the records of a real Rucio server: rules, transfers, tape and deletions, on a real pool."""
+"""Jobs follow the records of a real Rucio server: rules, transfers and deletions, on a real pool."""
 
 import itertools
 import json
@@ -44,18 +44,6 @@ def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed,
 
     rucio.arrive(did, "NL")
     installed.until_states(did, NL="AVAILABLE")
-    assert installed.pool.ran_at(job) == ["NL"]
-
-
-def test_recall_from_tape_is_in_the_slots_until_the_data_is_on_disk(installed, rucio):
-    did = f"{rucio.scope}:archived"
-    rucio.archive(did, "NL")
-    job = installed.submit([did], mode="wait")
-    installed.until_states(did, UK=None, NL="NEARLINE")
-    rucio.promise(did, "NL")
-    installed.until_states(did, NL="STAGING")
-    rucio.convey("NL", files=4)
-    installed.until_states(did, UK=None, NL="AVAILABLE")
     assert installed.pool.ran_at(job) == ["NL"]
 
 
