@@ -446,12 +446,9 @@ class TestRulesOfOthers(StagingTests):
 
 LOST_ANSWERS = {
     "no answer": Fault("", deliver=never, only="/rules/"),
-    "a reset": Fault("", deliver=reset, only="/rules/"),
     "half an answer": Fault("", deliver=cut_short, only="/rules/"),
     "garbage": Fault("", garbage, only="/rules/"),
-    "500": Fault("", status(500), only="/rules/"),
     "502": Fault("", status(502), only="/rules/"),
-    "503": Fault("", status(503, Retry_After="1"), only="/rules/"),
     "a redirect": Fault("", status(302, Location="/elsewhere"), only="/rules/"),
 }
 KILL_MOMENTS = {"before delivery": None, "after delivery": 0.1}
@@ -650,27 +647,3 @@ class TestCapacity(StagingTests):
         )
         stager = self.open_stager(storages={"CAM": "CAM-DISK2", "RAL": "RAL-DISK2"})
         assert self.spaces(stager, CAM, RAL) == {RAL: 9 * 10**12}
-
-    @pytest.mark.parametrize(
-        ("commands", "words"),
-        [
-            ([("report_space", {"free": -1, "used": 0})], "CAM-DISK2 reports free = -1"),
-            ([("report_space", {"free": 10**13, "used": -5})], "CAM-DISK2 reports used = -5"),
-            (
-                [
-                    ("report_space", {"free": 10**13, "used": 0}),
-                    ("set_rse_limit", {"name": "MinFreeSpace", "value": -1}),
-                ],
-                "CAM-DISK2 reports MinFreeSpace = -1",
-            ),
-        ],
-    )
-    def test_an_odd_number_closes_its_own_site_only(self, commands, words):
-        """R11."""
-        rses = ("CAM-DISK2", "RAL-DISK")
-        self.server.do("report_space", rse="RAL-DISK", free=10**13)
-        self.server.seed(*((name, {"rse": "CAM-DISK2", **values}) for name, values in commands))
-        stager = self.open_stager(storages=dict(zip(("CAM", "RAL"), rses, strict=True)))
-        spaces = self.spaces(stager, CAM, RAL)
-        assert spaces[CAM] == words
-        assert isinstance(spaces[RAL], int)

@@ -1,0 +1,88 @@
+"""What Rucio's answer to a write says: it was executed, it was refused, or nobody knows."""
+
+import pytest
+import requests
+from urllib3.exceptions import MaxRetryError, NewConnectionError, ProtocolError
+
+from adapters.rucio.session.transport import (
+    WriteRefused,
+    WriteUnconfirmed,
+    unanswered_write_error,
+    write_error,
+)
+from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
+
+WEB_PAGE = {"Content-Type": "text/html", "Content-Length": "20"}
+CONFIRMED = {"Content-Type": "text/html; charset=utf-8", "Content-Length": "0"}
+
+
+def answer(status: int, **headers: str):
+    made = requests.Response()
+    made.status_code, made.request = (
+        status,
+        requests.Request("POST", "https://rucio.example/rules/").prepare(),
+    )
+    made.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+    return write_error("rucio", made)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (201, WEB_PAGE),
+        (200, CONFIRMED),
+        (200, {"Content-Length": "2"}),
+        (401, {"ExceptionClass": "CannotAuthenticate"}),  # the client logs in again
+    ],
+    ids=str,
+)
+def test_write_that_was_executed_or_will_be_repeated_is_no_error(status, headers):
+    assert answer(status, **headers) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        *((status, {}) for status in (500, 502, 504)),
+        (500, {"ExceptionClass": "DatabaseException"}),
+        (503, {"Retry-After": "1"}),
+        (302, {"Location": "/elsewhere"}),
+        (200, WEB_PAGE),
+        (200, {}),
+    ],
+    ids=str,
+)
+def test_write_without_a_usable_answer_is_in_doubt(status, headers):
+    assert type(answer(status, **headers)) is WriteUnconfirmed
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(500, "RSEWriteBlocked"), (409, "DuplicateRule"), (401, "AccessDenied")]
+)
+def test_exception_that_rucio_names_refuses_the_write_whatever_the_status(status, kind):
+    error = answer(status, ExceptionClass=kind, ExceptionMessage="not\nnow")
+    assert isinstance(error, WriteRefused)
+    assert (error.kind, error.reason) == (kind, "not now")
+
+
+@pytest.mark.parametrize(("status", "kind"), [(404, CatalogueGarbled), (429, CatalogueUnreachable)])
+def test_server_before_rucio_that_takes_no_write_has_not_executed_it(status, kind):
+    assert type(answer(status)) is kind
+
+
+@pytest.mark.parametrize(
+    ("exc", "kind"),
+    [
+        (requests.ConnectTimeout(), CatalogueUnreachable),
+        (requests.exceptions.SSLError(), CatalogueUnreachable),
+        (
+            requests.ConnectionError(MaxRetryError(None, "/", NewConnectionError(None, "refused"))),
+            CatalogueUnreachable,
+        ),
+        (requests.ConnectionError(ProtocolError("reset")), WriteUnconfirmed),
+        (requests.ReadTimeout(), WriteUnconfirmed),
+    ],
+    ids=repr,
+)
+def test_write_is_in_doubt_unless_there_was_no_connection(exc, kind):
+    assert type(unanswered_write_error("rucio", exc, "why")) is kind
