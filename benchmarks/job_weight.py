@@ -139,12 +139,12 @@ def run(quick: bool = False) -> Result:
     jobs, datasets, trickled = (100, 10, 10) if quick else (2000, 50, 40)
     found: list[Figure] = []
     raw: dict[str, Any] = {}
-    versions = {}
+    versions: dict[str, str] = {}
     for release in RELEASES:
         rounds: dict[Arm, list[dict[str, float]]] = {arm: [] for arm in ARMS}
         for number in range(1 if quick else ROUNDS):
             for arm in COMPARED if number else ARMS:
-                sample, versions[f"HTCondor {release}"] = weigh(release, arm, jobs, datasets)
+                sample, versions[release] = weigh(release, arm, jobs, datasets)
                 rounds[arm].append(sample)
         clusters = {
             arm: count_autoclusters(release, arm, trickled, 2 if arm is PLAINLY else datasets)
@@ -161,7 +161,7 @@ def run(quick: bool = False) -> Result:
         raw[release] = {arm.name: several for arm, several in rounds.items()}
         raw[release] |= {f"autoclusters, {arm.name}": counts for arm, counts in clusters.items()}
     how = " ".join(HOW.split()).format(jobs=jobs, datasets=datasets, trickled=trickled, sets=SETS)
-    return Result("job_weight", tuple(found), how, raw, versions)
+    return Result("job_weight", tuple(found), how, raw, {"HTCondor": " and ".join(versions.values())})
 
 
 def cluster_figures(clusters: Mapping[Arm, Mapping[str, int]], jobs: int) -> Sequence[Figure]:
