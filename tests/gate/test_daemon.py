@@ -17,6 +17,9 @@ def test_daemon_follows_the_catalogue_file_and_ends_on_sigterm(daemon):
     daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "staging"}})
     wait_for(lambda: "'lofar:L2'=\"STAGING\"" in daemon.ad(), "the second dataset")
     assert daemon.generation() > first
+    pages = {path: daemon.get(path) for path in ("/", "/site?site=CAM", "/dataset?did=lofar:L2")}
+    assert {path: page.status_code for path, page in pages.items()} == dict.fromkeys(pages, 200)
+    assert all("lofar:L2" in pages[path].text for path in ("/site?site=CAM", "/dataset?did=lofar:L2"))
     assert daemon.end() == 0
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines()]
     assert [line["event"] for line in (lines[0], lines[-1])] == ["running", "stopped"]

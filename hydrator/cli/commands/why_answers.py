@@ -35,6 +35,7 @@ from hydrator.domain.model import (
     Snapshot,
     Survey,
     Unseen,
+    add_time,
 )
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import comma_separated
@@ -255,8 +256,10 @@ def _merge_snapshots(first: Snapshot, second: Snapshot) -> Snapshot:
     """Return one snapshot; where both have a dataset at a site, *second* decides."""
     sites = {**second.sites, **first.sites}
     for site in first.sites.keys() & second.sites.keys():
-        facts = {**first.sites[site].facts, **second.sites[site].facts}
-        sites[site] = SiteFacts(first.sites[site].as_of, facts)
+        asked = {
+            did: add_time(fact, second.sites[site].as_of) for did, fact in second.sites[site].facts.items()
+        }
+        sites[site] = SiteFacts(first.sites[site].as_of, {**first.sites[site].facts, **asked})
     return Snapshot(
         dict(sorted(sites.items())),
         {**first.unseen_reasons, **second.unseen_reasons},

@@ -29,9 +29,9 @@ def render_dataset_page(
         now=server_state.now,
         dataset=dataset,
         places=[
-            (site, known.facts[did])
+            (site, fact)
             for site, known in sorted(knowledge.snapshot.sites.items())
-            if did in known.facts
+            if (fact := known.find(did))
         ],
         idle_count=count_idle_jobs(did, load, demand) if load else None,
         silent_schedds=load.unseen_reason if load else None,

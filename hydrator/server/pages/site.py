@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from hydrator.domain.model import DatasetState, Did, Fact, Site, to_unix
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, add_time, to_unix
 from hydrator.domain.text import comma_separated
 from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.view import SiteView
@@ -107,7 +107,7 @@ def render_site_page(
 ) -> str:
     """Render the page of *site* with its last *changes*, newest first."""
     known = server_state.snapshot.sites.get(site.site)
-    rows = _sort_rows(known.facts) if known else []
+    rows = _sort_rows(known) if known else []
     states = site.states or {}
     return render_page(
         "site.html",
@@ -127,9 +127,10 @@ def render_site_page(
     )
 
 
-def _sort_rows(facts: Mapping[Did, Fact]) -> list[tuple[Did, Fact]]:
-    """Return the facts by name; those of datasets that are not complete come first."""
-    return sorted(facts.items(), key=lambda row: (row[1].state is DatasetState.AVAILABLE, row[0]))
+def _sort_rows(known: SiteFacts) -> list[tuple[Did, Fact]]:
+    """Return the facts with their times by name; those of datasets that are not complete come first."""
+    rows = sorted(known.facts.items(), key=lambda row: (row[1].state is DatasetState.AVAILABLE, row[0]))
+    return [(did, add_time(fact, known.as_of)) for did, fact in rows]
 
 
 def _find_requests(site: Site, server_state: ServerState) -> list[Request]:

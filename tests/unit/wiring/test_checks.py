@@ -11,6 +11,7 @@ from adapters.worker import Worker
 from hydrator.config import load
 from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.check.installation import check_memory, check_virtual_organisations
+from hydrator.diagnostics.check.staging import check_switch
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
@@ -68,7 +69,7 @@ def test_stagers_are_checked_in_the_modes_request_and_propose(check_inputs, mode
 def test_no_stager_is_checked_in_the_mode_off(check_inputs):
     inputs = check_inputs("off", is_stopped=True)
     assert list(inputs.stagers) == []
-    assert inputs.staging_stop_reason is None
+    assert list(check_switch(inputs.staging_stop_reason, inputs.stagers)) == []
 
 
 def test_stop_of_the_operator_is_an_input(check_inputs):

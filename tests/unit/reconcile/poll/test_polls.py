@@ -144,7 +144,7 @@ def test_late_answer_starts_a_cycle_without_polls_and_has_its_polls_age(world):
     assert available(world.shows(RAL)) == f'{{"{L2}"}}'
     assert world.cycle.state.ads[RAL].as_of == NOON + MINUTE
     assert world.shows(RAL)["DatasetAsOf"] == "[]"
-    assert world.cycle.state.memories["sick"].records[L2].read_at == NOON + MINUTE
+    assert world.cycle.state.memories["sick"].find_fact(L2, RAL).as_of == NOON + MINUTE
     assert len(world.sick.asked) == calls
     assert report.poll_durations.keys() == {"sick"}
     assert world.cycle.state.ads[CAM].as_of == NOON + 2 * MINUTE

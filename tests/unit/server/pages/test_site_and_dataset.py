@@ -37,7 +37,7 @@ pytestmark = pytest.mark.outside
 
 SAYS = Provenance("list_replicas", reason="the rule is OK", rule="a1b2", account="lofar_ops")
 FACTS = {
-    CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON, 1.0, SAYS)}),
+    CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, None, 1.0, SAYS)}),  # of the time of the reading
     RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON - HOUR, 0.25)}),
 }
 VIEW = server_state(
