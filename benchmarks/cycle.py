@@ -178,6 +178,6 @@ seconds of the daemon's process, without the worker; median of {CYCLES}."""
 
 if __name__ == "__main__":
     limit_arenas()
-    configure_logs("warning", "console")
+    configure_logs("warning")
     gc.set_threshold(100_000)  # as in the daemon's process: hydrator.cli.main
     json.dump(measure(*map(int, sys.argv[1:])), sys.stdout)

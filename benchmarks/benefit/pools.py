@@ -122,7 +122,7 @@ def _install(stack: ExitStack, pool: Pool, workload: Workload, cell: Cell, arm: 
 def _network(rate: float) -> str:
     """Return the daemon's configuration of links."""
     gbit = 8 * rate / 1e9
-    return "".join(f"[network.uplinks.{site}]\ngbit_per_second = {gbit:.9f}\n" for site in SITES)
+    return "".join(f'[[network.links]]\nsource = "{site}"\ngbit_per_second = {gbit:.9f}\n' for site in SITES)
 
 
 def _never_run(workload: Workload, arm: Arm) -> frozenset[int]:

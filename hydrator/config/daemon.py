@@ -117,7 +117,6 @@ class SitesSettings(Section):
 
 
 class LogSettings(Section):
-    """Level and format of the log."""
+    """The log; on a terminal a line is text, otherwise JSON."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["auto", "json", "console"] = "auto"

@@ -15,24 +15,13 @@ HostPattern = Annotated[
 ]
 
 
-class UplinkSettings(Section):
-    """The connection of a site to all other sites."""
-
-    gbit_per_second: Gbits
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_unit(cls, value: object) -> object:
-        if not isinstance(value, dict):
-            raise ValueError("give the unit too: write { gbit_per_second = 10 }")  # noqa: TRY004 - for pydantic
-        return value
-
-
 class LinkSettings(Section):
-    """The link from one site to another."""
+    """The link from one site to another, or to all others."""
 
     source: SiteName
-    destination: SiteName
+    destination: SiteName | None = Field(
+        None, description="site that reads; default: all sites without a link of their own, together"
+    )
     gbit_per_second: Gbits
 
     @model_validator(mode="after")
@@ -54,10 +43,6 @@ class NetworkSettings(Section):
         description="the host of a URL or schedd, or *.example.org for all hosts below = its site, for"
         " the transfer records",
     )
-    uplinks: dict[SiteName, UplinkSettings] = Field(
-        default_factory=dict,
-        description="what jobs at other sites can together read from this site, in Gb/s",
-    )
     links: list[LinkSettings] = Field(
         default_factory=list,
         description="what jobs at the site destination can together read from the site source, in Gb/s",
@@ -66,13 +51,14 @@ class NetworkSettings(Section):
     @property
     def sites(self) -> frozenset[Site]:
         """Return the sites with a rate: such a site may have no ad, because no job wants its data now."""
-        ends = {site for link in self.links for site in (link.source, link.destination)}
-        return frozenset(map(Site, ends | self.uplinks.keys()))
+        ends = (site for link in self.links for site in (link.source, link.destination) if site)
+        return frozenset(map(Site, ends))
 
     @model_validator(mode="after")
     def _check_links(self) -> Self:
         counts = Counter((link.source, link.destination) for link in self.links)
         for (source, destination), count in counts.items():
             if count > 1:
-                raise ValueError(f"the link from {source} to {destination} is there {count} times; keep one")
+                ends = f"{source} to {destination or 'all sites'}"
+                raise ValueError(f"the link from {ends} is there {count} times; keep one")
         return self

@@ -72,7 +72,7 @@ def run(config: Path) -> None:
     limit_arenas()
     settings = load(config)
     register_secrets(settings)
-    configure_logs(settings.log.level, settings.log.format)
+    configure_logs(settings.log.level)
     with Store.open_to_write(settings.daemon.state_dir) as store:
         daemon = Daemon(config, settings, store, ServiceManager(os.environ))
         if store.damage_report:

@@ -68,15 +68,15 @@ class _RedactingFormatter(logging.Formatter):
         return redact(self._inner.format(record))
 
 
-def configure_logs(level: str, style: str, stream: TextIO = sys.stderr) -> None:
+def configure_logs(level: str, stream: TextIO = sys.stderr) -> None:
     """Send all logs, also those of libraries, to *stream*.
 
-    Format ``auto`` means colours on a terminal (not with NO_COLOR) and JSON elsewhere.
+    A line is text with colours on a terminal (without them if NO_COLOR is set), and JSON elsewhere.
     Tracebacks show no values of variables, and no line has a secret, since more people
     read logs than may see secrets.
     """
-    is_console = style == "console" or (style == "auto" and stream.isatty())
-    colors = is_console and stream.isatty() and not os.environ.get("NO_COLOR")
+    is_console = stream.isatty()
+    colors = is_console and not os.environ.get("NO_COLOR")
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

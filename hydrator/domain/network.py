@@ -15,7 +15,7 @@ class Rate:
 
     Attributes:
         bytes_per_second: the rate.
-        origin: source of this figure, such as ``job history`` or ``[network.uplinks]``.
+        origin: source of this figure, such as ``job history`` or ``[[network.links]]``.
         measured_at: end of the newest sample; null: configured, not measured.
         samples: samples behind the figure; 0: configured.
     """

@@ -9,7 +9,7 @@ The table takes the first of these that has an answer for a pair of sites:
 
 1. samples of this pair: of the last hour, else of the last day, else of the last week;
 2. samples of the source to all sites together, from the same three periods;
-3. ``[[network.links]]``, then ``[network.uplinks]`` of the source;
+3. ``[[network.links]]`` of the pair, then of the source to all sites;
 4. the default rate, divided by 2 for each class of the cost in ``[sites.reads]``;
 5. the default rate.
 
@@ -205,10 +205,8 @@ class RateTable:
         )
 
     def _configured_rate(self, source: Site, destination: Site) -> Rate | None:
-        if link := self._links.get((source, destination)):
-            return Rate(link * BYTES_PER_GBIT, "[[network.links]]")
-        uplink = self._network.uplinks.get(source)
-        return Rate(uplink.gbit_per_second * BYTES_PER_GBIT, "[network.uplinks]") if uplink else None
+        link = self._links.get((source, destination)) or self._links.get((source, None))
+        return Rate(link * BYTES_PER_GBIT, "[[network.links]]") if link else None
 
     def _default_rate(self, source: Site, destination: Site) -> Rate:
         default = self._network.default_gbit_per_second * BYTES_PER_GBIT

@@ -24,7 +24,8 @@ SITES = ("UK", "AU", "NL")
 PINS = ["hand:written", "late:arrival", "gone:require"]
 """Of a pinned dataset, slots advertise the share at once; of a new job's, only where it is whole."""
 SETTINGS = """\
-[network.uplinks.FAR]
+[[network.links]]
+source = "FAR"
 gbit_per_second = 8
 [staging]
 mode = "request"

@@ -19,13 +19,19 @@ def catalogues_in_this_process(request: pytest.FixtureRequest, monkeypatch: pyte
 
 
 @pytest.fixture
-def logged() -> Iterator[Callable[..., Any]]:
-    """Send all logs to a stream of the test's own, and return a logger of ours."""
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Send all logs to a stream of the test's own, and return a logger of ours.
+
+    With the style ``console`` the stream is a terminal without colours.
+    """
     root = logging.getLogger()
     before = root.handlers[:], root.level
 
-    def log(stream: TextIO, level: str = "debug", style: str = "auto") -> Any:
-        configure_logs(level, style, stream)
+    def log(stream: TextIO, level: str = "debug", style: str = "json") -> Any:
+        if style == "console":
+            monkeypatch.setenv("NO_COLOR", "1")
+            monkeypatch.setattr(stream, "isatty", lambda: True)
+        configure_logs(level, stream)
         return structlog.get_logger("hydrator")
 
     yield log

@@ -79,14 +79,14 @@ def check_rates(network: NetworkSettings, *, is_measured: bool) -> Iterator[Find
         network: the operator's rates.
         is_measured: True if enough transfers between two sites were measured.
     """
-    if is_measured or {"default_gbit_per_second", "uplinks", "links"} & network.model_fields_set:
+    if is_measured or {"default_gbit_per_second", "links"} & network.model_fields_set:
         return
     yield advice(
         "network",
         f"every link counts as {network.default_gbit_per_second:g} Gb/s, the built-in rate, when jobs are let"
         " read from elsewhere: nothing was measured yet, and no rate is configured",
-        "set [network] default_gbit_per_second, or uplinks, to what jobs elsewhere can together read from a"
-        " site: docs/operators/placement.md",
+        "set [network] default_gbit_per_second, or [[network.links]], to what jobs elsewhere can together"
+        " read from a site: docs/operators/placement.md",
     )
 
 

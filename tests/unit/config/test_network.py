@@ -17,8 +17,11 @@ def parsed(text: str) -> Settings:
     return parse(tomllib.loads(FILE + text), folder=Path("/"), origin="config.toml")
 
 
-def test_sites_with_a_rate_are_those_of_links_and_uplinks():
-    network = parsed("[network.uplinks.DE]\ngbit_per_second = 10\n" + LINK).network
+UPLINK = '[[network.links]]\nsource = "DE"\ngbit_per_second = 10\n'
+
+
+def test_sites_with_a_rate_are_those_of_links():
+    network = parsed(UPLINK + LINK).network
     assert network.sites == {Site("UK"), Site("NL"), Site("DE")}
 
 
@@ -30,14 +33,8 @@ def test_sites_with_a_rate_are_those_of_links_and_uplinks():
             "network.default_gbit_per_second: input should be greater",
         ),
         ("[network]\ndefault = 1\n", "network.default: unknown key; known keys: default_gbit"),
-        (
-            "[network.uplinks]\nUK = 10\n",
-            "network.uplinks.UK: give the unit too: write { gbit_per_second = 10 } (it is 10)",
-        ),
-        (
-            "[network.uplinks.UK]\ngbit_per_second = -1\n",
-            "network.uplinks.UK.gbit_per_second: input should be gr",
-        ),
+        (UPLINK.replace("10", "-1"), "network.links[0].gbit_per_second: input should be gr"),
+        (UPLINK + UPLINK, "network: the link from DE to all sites is there 2 times; keep one"),
         ('[network.hosts]\n"a b" = "UK"\n', "network.hosts.a b"),
         (LINK.replace("NL", "UK"), "network.links[0]: source and destination are both UK"),
         (LINK + LINK, "network: the link from UK to NL is there 2 times; keep one"),

@@ -136,15 +136,16 @@ def test_learned_uplink_of_the_source_serves_sites_without_samples():
 
 
 COSTS = {"reads": {NL: {UK: 0.3}}}
-UPLINK = {"uplinks": {UK: {"gbit_per_second": 5}}}
-LINK = {"links": [{"source": UK, "destination": NL, "gbit_per_second": 4}]}
+TO_ALL = {"source": UK, "gbit_per_second": 5}
+TO_NL = {"source": UK, "destination": NL, "gbit_per_second": 4}
+UPLINK, LINK = {"links": [TO_ALL]}, {"links": [TO_NL]}
 
 
 @pytest.mark.parametrize(
     ("given", "rate", "origin"),
     [
-        (COSTS | UPLINK | LINK, 500e6, "[[network.links]]"),
-        (COSTS | UPLINK, 625e6, "[network.uplinks]"),
+        (COSTS | {"links": [TO_ALL, TO_NL]}, 500e6, "[[network.links]]"),
+        (COSTS | UPLINK, 625e6, "[[network.links]]"),
         (COSTS | {"default_gbit_per_second": 8}, 500e6, "[sites.reads] 0.3"),
         ({"default_gbit_per_second": 8}, 1e9, "[network] default"),
         ({}, 125e6, "[network] default"),

@@ -76,7 +76,7 @@ def test_stop_of_the_operator_is_an_input(check_inputs):
     assert "tape" in str(check_inputs("request", is_stopped=True).staging_stop_reason)
 
 
-UPLINK = "[network.uplinks.CAM]\ngbit_per_second = 10\n"
+UPLINK = '[[network.links]]\nsource = "CAM"\ngbit_per_second = 10\n'
 LINK = '[[network.links]]\nsource = "CAM"\ndestination = "RAL"\ngbit_per_second = 2\n'
 
 

@@ -41,14 +41,14 @@ def test_each_pair_has_a_rate_with_its_origin(network):
         samples,
         (SourceStatus("transfer records", now, {"ap1": "no history"}), SourceStatus("job wrapper", now)),
     )
-    uplink = f"[network.uplinks.{OSO}]\ngbit_per_second = 10\n"
+    uplink = f'[[network.links]]\nsource = "{OSO}"\ngbit_per_second = 10\n'
     head, *rows, failure = network([CAM, RAL], record, uplink)
     assert head == ["from", "to", "rate", "origin", "samples", "newest"]
     by_pair = {tuple(row[:2]): row[2:] for row in rows}
     assert by_pair[CAM, RAL][:3] == ["6 Gb/s", "transfer records", "3 samples"]
     assert by_pair[CAM, RAL][3].endswith(" ago")
     assert by_pair[CAM, OSO][:2] == ["6 Gb/s", "transfer records to all sites"]
-    assert by_pair[OSO, CAM] == ["10 Gb/s", "[network.uplinks]"]
+    assert by_pair[OSO, CAM] == ["10 Gb/s", "[[network.links]]"]
     assert by_pair[RAL, CAM] == by_pair[RAL, OSO] == ["1 Gb/s", "[network] default"]
     assert len(by_pair) == 6
     assert failure == ["transfer records, ap1: no history"]
