@@ -577,42 +577,30 @@ class _Planner:
         return next(filter(None, short), "")
 
     def _build(
-        self,
-        need: LiveNeed,
-        facts: CatalogueFacts,
-        site: Site,
-        kind: StagingKind,
-        dids: Sequence[Did],
+        self, need: LiveNeed, facts: CatalogueFacts, site: Site, kind: StagingKind, dids: Sequence[Did]
     ) -> Batch:
         """Build the requests for *dids* at *site*."""
-        sizes, jobs, is_pin = (
-            {did: facts.sizes[did] for did in sorted(dids)},
-            need.jobs,
-            kind is StagingKind.PIN,
-        )
+        sizes = {did: facts.sizes[did] for did in sorted(dids)}
+        total, name = sum(sizes.values()), make_batch(site, sizes)
+        jobs, is_pin = need.jobs, kind is StagingKind.PIN
         lifetime = PIN_LIFETIME if is_pin else self.settings.max_lifetime_days * DAY
-        rules = {did: self._last_rule(did, site, facts) if is_pin else None for did in sizes}
-        name, mode = make_batch(site, sizes), str(self.settings.mode_at(facts.name, site))
-        requests = tuple(
-            Request(
+        requests = []
+        for did, size in sizes.items():
+            rule = self._last_rule(did, site, facts) if is_pin else None
+            request = Request(
                 did, site, facts.name, kind, size, name, self.now, int(lifetime.total_seconds()),
-                rule.storage if (rule := rules[did]) else "",
-                None if is_pin else self._find_tape(did, site), jobs.user, job_count=jobs.job_count,
-                example=jobs.example, wanted_at=self.now,
-            )
-            for did, size in sizes.items()
-        )  # fmt: skip
-        what = f"{format_bytes(sum(sizes.values()))} in {format_count(len(sizes), 'dataset')} at {site}"
+                rule.storage if rule else "", None if is_pin else self._find_tape(did, site), jobs.user,
+                job_count=jobs.job_count, example=jobs.example, wanted_at=self.now,
+            )  # fmt: skip
+            requests.append(request)
+        what = f"{format_bytes(total)} in {format_count(len(sizes), 'dataset')} at {site}"
         text = f"would {'pin' if is_pin else 'ask for'} {what}; the mode is propose"
+        mode: str = self.settings.mode_at(facts.name, site)
         if not is_pin and (decision := self.table.decisions.get(name)):
             mode = "reject" if decision.verb == "reject" else mode
-        elif (
-            not is_pin
-            and mode == "request"
-            and sum(sizes.values()) > self.settings.limits.bytes_of("approval")
-        ):
+        elif not is_pin and mode == "request" and total > self.settings.limits.bytes_of("approval"):
             mode, text = "approve", f"{what} wait for `hydrator staging approve {name}`"
-        return Batch(requests, mode, text)
+        return Batch(tuple(requests), mode, text)
 
     def _reserve(self, batch: Batch) -> None:
         """Reserve the bytes of *batch*; one that waits for a person reserves none: others need not wait."""
