@@ -190,15 +190,17 @@ class RucioFileLister:
         return files
 
     def _list_files_of(self, did: Did, storages: AbstractSet[str], max_files: int) -> tuple[DatasetFile, ...]:
-        """Return the files of one dataset, container or file; the number must match Rucio's count."""
-        length = self._queries.ask(
-            lambda client: client.get_did(*split_did(did), dynamic_depth="FILE"),
-            _parse_length,
+        """Return the files of one dataset, container or file; the number must match Rucio's count.
+
+        The length of a container counts a file in two datasets twice.
+        """
+        length, is_container = self._queries.ask(
+            lambda client: client.get_did(*split_did(did), dynamic_depth="FILE"), _parse_length
         )
         if length > max_files:
             raise TooManyFiles(self.name, max_files)
         sizes = self._queries.ask(lambda client: client.list_files(*split_did(did)), _parse_sizes)
-        if len(sizes) > length or (len(sizes) < length and not self._is_container(did)):
+        if len(sizes) > length or (len(sizes) < length and not is_container):
             raise CatalogueGarbled(self.name, f"list_files lists {len(sizes)} of the {length} files of {did}")
         addresses = self._list_addresses(did, storages) if storages and sizes else {}
         if storages and sizes and not any(addresses.values()):
@@ -218,13 +220,6 @@ class RucioFileLister:
                 )
                 raise CatalogueGarbled(self._queries.name, f"{reason}: a job would find no file of it there")
 
-    def _is_container(self, did: Did) -> bool:
-        """Return whether *did* is a container; a container's length counts a file in two datasets twice."""
-        return self._queries.ask(
-            lambda client: client.get_did(*split_did(did)),
-            lambda row: require_record(row, "get_did").get("type") == "CONTAINER",
-        )
-
     def _list_addresses(self, did: Did, storages: AbstractSet[str]) -> dict[str, dict[str, tuple[str, ...]]]:
         """Return, for each file, its addresses at each storage element where the file is available."""
         return self._queries.ask(
@@ -238,9 +233,11 @@ class RucioFileLister:
         )
 
 
-def _parse_length(answer: object) -> int:
+def _parse_length(answer: object) -> tuple[int, bool]:
+    """Return the number of files of a DID, and whether it is a container."""
     row = require_record(answer, "get_did")
-    return 1 if row.get("type") == "FILE" else read_number(row, "length", "get_did")
+    length = 1 if row.get("type") == "FILE" else read_number(row, "length", "get_did")
+    return length, row.get("type") == "CONTAINER"
 
 
 def _parse_sizes(rows: Rows) -> dict[str, int | None]:

@@ -131,3 +131,24 @@ def test_failed_queries_wait_longer_each_time_until_one_is_answered():
     failed.forget_all_but({L2})
     failed.add(keys[0], away, NOON)
     assert failed.error_of(keys[0], NOON + MINUTE) is None
+
+
+def remembered(part: object) -> set[object]:
+    """Return the keys of all dictionaries and sets in *part* of the catalogue and in its parts."""
+    found: set[object] = set()
+    for each in vars(part).values():
+        if isinstance(each, dict | set):
+            found |= {key[1] if isinstance(key, tuple) else key for key in each}
+        elif type(each).__module__.startswith("adapters.rucio") and hasattr(each, "__dict__"):
+            found |= remembered(each)
+    return found
+
+
+@pytest.mark.outside
+def test_dataset_that_no_job_needs_any_longer_is_forgotten_everywhere(turned, server):
+    catalogue, left = turned(twins_every=HOUR), DIDS[8]
+    server.sick = "L09"
+    catalogue.states()
+    assert set(DIDS) <= remembered(catalogue.catalogue)
+    catalogue.catalogue.read({left})
+    assert set(DIDS) & remembered(catalogue.catalogue) == {left}
