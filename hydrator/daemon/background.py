@@ -289,7 +289,7 @@ class NetworkTasks(BackgroundWorker):
             self._log_problems({"state": str(error)})
             return
         table = build_rate_table(samples, network.settings, now)
-        network.rates.replace(table)
+        network.rates = table
         self._metrics.set_transfer_samples(samples)
         self._log_problems(
             {f"{each.name} {part}": why for each in statuses for part, why in each.failures.items()}

@@ -193,7 +193,7 @@ class StagingTasks(BackgroundWorker):
             self._clock,
             is_ending=lambda: runtime.turns.is_ending,
             audit=self._record_call,
-            rates=runtime.parts.network.rates.current,
+            rates=lambda: runtime.parts.network.rates,
             bugs=self._context.bugs,
         )
         if not parts.stagers:

@@ -249,21 +249,3 @@ def _median_over_users(samples: Sequence[TransferSample]) -> float:
     for sample in samples:
         rates[sample.user].append(link_rate(sample))
     return median_low(median_low(each) for each in rates.values())
-
-
-class RateSource:
-    """The present table of rates: a background worker replaces it, and each cycle reads it.
-
-    Thread-safe: a table never changes, and Python replaces a reference at once.
-    """
-
-    def __init__(self, table: RateTable) -> None:
-        self._table = table
-
-    def current(self) -> RateTable:
-        """Return the newest table."""
-        return self._table
-
-    def replace(self, table: RateTable) -> None:
-        """Replace the table."""
-        self._table = table

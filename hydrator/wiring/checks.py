@@ -6,15 +6,8 @@ from pathlib import Path
 from hydrator.config import RucioSource, Settings
 from hydrator.config.daemon import DaemonSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, failure
-from hydrator.diagnostics.check.installation import (
-    check_memory,
-    check_rates,
-    check_virtual_organisations,
-)
-from hydrator.diagnostics.check.last_cycle import (
-    check_last_cycle,
-    hung_after_seconds,
-)
+from hydrator.diagnostics.check.installation import check_memory, check_rates, check_virtual_organisations
+from hydrator.diagnostics.check.last_cycle import check_last_cycle, hung_after_seconds
 from hydrator.diagnostics.check.secrets import examine_credentials, examine_secrets
 from hydrator.diagnostics.overview.saved import load_view
 from hydrator.domain.errors import StateError, StateMissing
@@ -34,6 +27,7 @@ from .network import build_rate_table
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
     """Build the inputs of ``hydrator check``, with the state that the daemon saved on this host."""
     state, daemon_findings = _load_daemon_state(settings.daemon)
+    rucio = [one for one in settings.catalogue if isinstance(one, RucioSource)]
     return CheckInputs(
         catalogues=parts.catalogues,
         pool=parts.pool.client,
@@ -56,13 +50,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         daemon_findings=[
             *daemon_findings,
             *check_memory(_memory_limit(), needed_memory(settings, len(parts.pool.collectors))),
-            *check_virtual_organisations(
-                {
-                    one.name: (one.url, one.vo or "")
-                    for one in settings.catalogue
-                    if isinstance(one, RucioSource)
-                }
-            ),
+            *check_virtual_organisations({one.name: (one.url, one.vo or "") for one in rucio}),
             *_examine_rates(settings),
         ],
         stagers=tuple(parts.staging.stagers.values()),

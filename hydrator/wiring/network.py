@@ -10,20 +10,23 @@ from hydrator.domain.ads import contract
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLog, TransferSample
 from hydrator.domain.ports import Clock
-from hydrator.reconcile.rates import RateSource, RateTable
+from hydrator.reconcile.rates import RateTable
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 
 from .condor import build_condor_client
 
 
-@dataclass(frozen=True)
+@dataclass
 class NetworkParts:
-    """The sources of rates, and ``rates``, the present table."""
+    """The sources of rates, and ``rates``, the present table.
+
+    A background worker replaces the table, and each cycle reads it. A table never changes.
+    """
 
     logs: Sequence[TransferLog]
     settings: Settings
-    rates: RateSource
+    rates: RateTable
 
     def load_rates(self, store: Store, now: datetime) -> None:
         """Fill the table from the state, so that the first cycle has the rates of the last run.
@@ -32,7 +35,7 @@ class NetworkParts:
             StateError: the state cannot be read.
         """
         record = store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord()
-        self.rates.replace(build_rate_table(record.samples, self.settings, now))
+        self.rates = build_rate_table(record.samples, self.settings, now)
 
 
 def build_rate_table(samples: Iterable[TransferSample], settings: Settings, now: datetime) -> RateTable:
@@ -47,7 +50,7 @@ def build_network_parts(settings: Settings, clock: Clock, reads: TransferLog | N
     if reads:
         client, find_site = build_condor_client(settings.htcondor), site_of_host(settings.network.hosts)
         logs += [reads, TransferRecords(client, clock, attributes, find_site)]
-    return NetworkParts(logs, settings, RateSource(build_rate_table((), settings, clock())))
+    return NetworkParts(logs, settings, build_rate_table((), settings, clock()))
 
 
 def site_of_host(hosts: Mapping[str, str]) -> Callable[[str], Site | None]:

@@ -27,7 +27,6 @@ from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.publish import Policy, PublishTarget
-from hydrator.reconcile.rates import RateSource
 from hydrator.reconcile.state import Approve
 from hydrator.reconcile.view import CycleView, SiteView
 from hydrator.state.command_files import CommandQueue
@@ -423,7 +422,7 @@ class World:
             queues=SimulatedPool(self, process),
             pool=pool,
             served_ads=served,
-            network=NetworkParts((), settings, RateSource(build_rate_table((), settings, clock()))),
+            network=NetworkParts((), settings, build_rate_table((), settings, clock())),
             staging=build_staging_parts(settings, clock, None),
             workers=(),
             closables=(),

@@ -14,7 +14,6 @@ from hydrator.daemon.background import NetworkTasks
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
-from hydrator.reconcile.rates import RateSource
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
@@ -72,7 +71,7 @@ class World:
         self.registry = CollectorRegistry()
         self.bugs: list[str] = []
         self.log, self.records = Log(), Log(TransferOrigin.SCHEDD)
-        rates = RateSource(build_rate_table((), Settings(), NOW))
+        rates = build_rate_table((), Settings(), NOW)
         self.network = NetworkParts([self.log, self.records], Settings(), rates)
         self.tasks = NetworkTasks(
             context_with(
@@ -92,7 +91,7 @@ class World:
         return [(each["event"], each["source"]) for each in logged if "source" in each]
 
     def rate(self):
-        found = self.network.rates.current().rate(CAM, RAL)
+        found = self.network.rates.rate(CAM, RAL)
         return found and found.bytes_per_second
 
 

@@ -37,7 +37,7 @@ class Daemon:
         settings = settings.model_copy(update={"staging": self.world.settings})
         parts = {
             "staging": StagingParts(settings, stagers, self.world.needs, self.files),
-            "network": SimpleNamespace(rates=SimpleNamespace(current=lambda: None)),
+            "network": SimpleNamespace(rates=None),
         }
         self.registry = CollectorRegistry()
         self.context = context_with(store=store, registry=self.registry, report=self.world.report)
