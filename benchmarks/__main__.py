@@ -12,6 +12,7 @@ NAMES = (
     "core",
     "scale",
     "cycle",
+    "page",
     "hook_cpu",
     "hooks",
     "job_weight",
