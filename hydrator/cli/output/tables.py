@@ -10,6 +10,7 @@ from rich.console import Console
 
 from hydrator.cli.output.plain_table import new_console, print_lines, print_table
 from hydrator.diagnostics.check.findings import Finding
+from hydrator.diagnostics.check.last_cycle import check_content
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.domain.model import Did, to_unix
 from hydrator.domain.text import (
@@ -21,7 +22,6 @@ from hydrator.domain.text import (
 )
 from hydrator.domain.text import format_count as counted
 from hydrator.domain.units import UnixTime
-from hydrator.reconcile.demand import describe_withheld_key
 from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.snapshot.memory import DatasetSource
 from hydrator.reconcile.view import CycleView, DatasetView, DemandView, PacingView, SiteView
@@ -92,7 +92,7 @@ def print_status(status: Status, now: datetime) -> None:
             for row in cycle.sites
             if row.loss
         ]
-        _print_warnings(console, [*held, *_ad_problem_lines(cycle), *_demand_problem_lines(cycle)])
+        _print_warnings(console, [*held, *_problem_lines(cycle)])
     for one in status.credentials:
         is_due = one.is_renewal_due(now)
         line = f"{one.name}: {one.expiry_text(now)}" + (f"; {one.todo}" if is_due else "")
@@ -168,32 +168,18 @@ def _ago(moment: UnixTime | None, now: datetime, missing: str = "never") -> str:
     return missing if moment is None else f"{format_duration(to_unix(now) - moment)} ago"
 
 
-def _ad_problem_lines(cycle: CycleView) -> Iterable[str]:
-    for publisher in cycle.publishers:
-        for name, why in publisher.rejected.items():
-            yield f"publisher {publisher.name} has an ad {name} that the daemon does not adopt: {why}"
-        if publisher.rival:
-            yield f"publisher {publisher.name}: {publisher.rival}: docs/operators/monitoring.md#hydratorrival"
-
-
-def _demand_problem_lines(cycle: CycleView) -> Iterable[str]:
+def _problem_lines(cycle: CycleView) -> Iterable[str]:
+    """Yield what ``hydrator check`` finds in the cycle too, then the demand that has no answer or no room."""
+    yield from (f"{one.message}; {one.todo}" for one in check_content(cycle))
     demand = cycle.demand
     for text, reason in demand.refused.items():
         yield f"a job names {text!r}, which is not a DID: {reason}"
-    for clash in demand.clashes:
-        names = ", ".join(clash)
-        yield f"the daemon advertises none of these datasets, whose names differ only in letter case: {names}"
-    for did, spellings in demand.misspelt.items():
-        names = ", ".join(spellings)
-        yield f"no catalogue has the demanded dataset {did}; names with other letter case exist: {names}"
     unseen = defaultdict[str, list[Did]](list)
     for did, reason in demand.unseen.items():
         unseen[reason].append(did)
     for reason, dids in unseen.items():
         some = dids[0] if len(dids) == 1 else f"{counted(len(dids), 'dataset')}, for example {dids[0]}"
         yield f"no catalogue answered about {some}: {reason}"
-    for key, jobs in demand.withheld_keys.items():
-        yield describe_withheld_key(key, jobs)
     if absent := demand.absent:
         many = f"no site has {counted(len(absent), 'demanded dataset')}, for example {absent[0]}"
         yield f"{many}: check the spelling with hydrator datasets; hydrator run-anywhere does not help"

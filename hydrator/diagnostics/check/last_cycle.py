@@ -68,7 +68,7 @@ def check_last_cycle(
         return
     ago = format_duration(to_unix(now) - view.at)
     failures = [*_check_parts(view, ago), *_check_publishers(view, ago)]
-    yield from [*failures, *_check_names(view)]
+    yield from [*failures, *check_content(view)]
     if not failures:
         yield ok("daemon", f"its last cycle was {ago} ago")
 
@@ -84,7 +84,7 @@ def _check_parts(view: CycleView, ago: str) -> Iterator[Finding]:
 
 
 def _check_publishers(view: CycleView, ago: str) -> Iterator[Finding]:
-    """Yield findings for publishers that accept an ad but do not show it, or that two daemons write to."""
+    """Yield findings for publishers that accept an ad but do not show it."""
     for one in view.publishers:
         if one.not_read_back and not one.error:
             message = (
@@ -93,13 +93,13 @@ def _check_publishers(view: CycleView, ago: str) -> Iterator[Finding]:
             )
             todo = "the next cycle sends these ads again; if this persists, find other writers of the ads"
             yield warning("daemon", message, todo)
-        if one.rival:
-            todo = "stop one of the two daemons: docs/operators/monitoring.md#hydratorrival"
-            yield failure("daemon", f"publisher {one.name}: {one.rival}", todo)
 
 
-def _check_names(view: CycleView) -> Iterator[Finding]:
-    """Yield findings for datasets, keys of sets, and ads that the daemon does not publish or accept."""
+def check_content(view: CycleView) -> Iterator[Finding]:
+    """Yield findings for datasets, keys of sets and ads that the daemon does not publish or accept.
+
+    ``hydrator status`` shows them too.
+    """
     for did, spellings in view.demand.misspelt.items():
         message = (
             f"no catalogue has the demanded dataset {did}, but one has the name in another letter case:"
@@ -113,6 +113,9 @@ def _check_names(view: CycleView) -> Iterator[Finding]:
     for key, jobs in view.demand.withheld_keys.items():
         yield warning("keys", describe_withheld_key(key, jobs), f"submit them again, {WITHHELD_KEY_TODO}")
     for publisher in view.publishers:
+        if publisher.rival:
+            todo = "stop one of the two daemons: docs/operators/monitoring.md#hydratorrival"
+            yield failure("daemon", f"publisher {publisher.name}: {publisher.rival}", todo)
         for name, why in publisher.rejected.items():
             message = f"publisher {publisher.name} shows an ad that the daemon does not accept, {name}: {why}"
             todo = "find the program that wrote this ad: docs/operators/security.md"

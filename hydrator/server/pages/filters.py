@@ -43,9 +43,7 @@ class Selection:
         return list(filter(self._build_state_test(snapshot), dids) if self.state else dids)
 
     def _build_state_test(self, snapshot: Snapshot) -> Callable[[Did], bool]:
-        """Return a function that says whether a dataset has the selected state."""
-        if not self.state:
-            return lambda _: True
+        """Return a function that says whether a dataset has the selected state, which is not empty."""
         if self.state == NOT_ASKED:
             return lambda did: did in snapshot.unseen_reasons
         sites = [facts.facts for site, facts in snapshot.sites.items() if self.site in {"", site}]

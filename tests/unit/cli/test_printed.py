@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.plain_table import PlainConsole, format_table, print_table
 from hydrator.cli.output.stdio import PlainStream
+from hydrator.diagnostics.check.last_cycle import check_content
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.domain.model import DatasetState, Did, Fact, Origin, QueuedJobs, ScheddDemand, Site, to_unix
 from hydrator.domain.redaction import escape_unprintable_tree
@@ -24,7 +25,7 @@ from hydrator.reconcile.result import build_knowledge
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
-from hydrator.reconcile.view import DatasetView, build_datasets
+from hydrator.reconcile.view import DatasetView, PublisherView, build_datasets
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import add_similar_names
 from tests.command_line import run_hydrator
@@ -207,6 +208,21 @@ def test_unknown_name_is_shown_with_the_nearest_known_one(capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert f"check the spelling; {RIGHT} exists" in text
     assert f"no site has 1 demanded dataset, for example {TYPO}: check the spelling" in text
+
+
+def test_status_names_the_problems_that_check_finds_with_what_to_do(capsys):
+    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
+    status, _ = cycle_of(RIGHT, memories={"rucio": memory})
+    lower = Did(RIGHT.lower())
+    names = replace(status.cycle.demand, clashes=((RIGHT, lower),), withheld_keys={"c1.5@ap": 5})
+    collector = PublisherView(name="collector", rejected={"AU": "no age"}, rival="its generation is not ours")
+    cycle = replace(status.cycle, demand=names, publishers=(collector,))
+    show.print_status(replace(status, cycle=cycle), NOON)
+    text = " ".join(capsys.readouterr().out.split())
+    found = list(check_content(cycle))
+    assert len(found) == 4
+    for one in found:
+        assert f"{one.message}; {one.todo}" in text
 
 
 def test_a_share_is_rounded_down(capsys):
