@@ -19,7 +19,7 @@ class Fault:
         at: seconds since the start at which it begins.
         seconds: how long it lasts; 0 for what happens once.
         number: of a kill, the number of the step after ``at``; of a jump of the clock, its seconds; of a
-            configuration, its number.
+            configuration, its number; of a slow catalogue, the seconds that each of its steps takes.
         site: the site whose datasets are lost; an empty text for all.
         then: of a kill, faults that begin with it; their ``at`` is in seconds after the kill.
     """

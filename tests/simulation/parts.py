@@ -133,6 +133,8 @@ class SimulatedCatalogue(Part):
         return self._holdings(self._world.truth, self._world.clock(), faults.get("lose")).find(patterns)
 
     def _raise(self, faults: Mapping[str, Fault]) -> None:
+        if "slow" in faults:
+            self._world.loop.sleep(faults["slow"].number)
         if "drop" in faults:
             self._world.loop.sleep(ANSWER_SECONDS)
         if "drop" in faults or "fail" in faults:

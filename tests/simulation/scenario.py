@@ -38,7 +38,7 @@ _FAULTS: Final = {
     "configuration": 2,
 }
 """The kinds of faults, with their weights."""
-_SICK: Final = ("fail", "hang", "drop", "garble", "cut", "repeat", "stale", "blind", "no search")
+_SICK: Final = ("fail", "hang", "drop", "slow", "garble", "cut", "repeat", "stale", "blind", "no search")
 """What may be wrong with a catalogue."""
 _SILENT: Final = ("fail", "drop", "cut", "no search", "no search")
 """What keeps a catalogue from saying all that a daemon without its state must know."""
@@ -204,8 +204,8 @@ class _Maker:
         if kind == "catalogue":
             sick = chance.choice(_SICK)
             site = chance.choice(self.sites) if sick == "blind" else ""
-            age = chance.choice((60.0, 300.0)) if sick == "stale" else 0
-            return [Fault(sick, catalogue, at, seconds, age, site)]
+            number = {"stale": chance.choice((60.0, 300.0)), "slow": 8.0}.get(sick, 0.0)
+            return [Fault(sick, catalogue, at, seconds, number, site)]
         if kind == "schedd":
             part = chance.choice(("schedds", schedd))
             sick = chance.choice(("fail", "hang") if part == "schedds" else ("fail", "hang", "gone"))
