@@ -7,9 +7,9 @@ recorder has its own registry, so two daemons in one process share no metric.
 import contextlib
 import time
 from collections import Counter as Tally
-from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import (
@@ -196,6 +196,8 @@ class Instruments:
     counters: dict[str, Counter]
     gauges: dict[str, Gauge]
     histograms: dict[str, Histogram]
+    _series: defaultdict[str, set[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(set))
+    """The labels of the series of each gauge."""
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Increase a counter.
@@ -208,12 +210,22 @@ class Instruments:
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
         gauge = self.gauges[name]
+        self._series[name].add(labels)
         (gauge.labels(*labels) if labels else gauge).set(value)
 
-    def clear_gauges(self, *names: str) -> None:
-        """Remove all series of these gauges: a site or part with a series may not exist any more."""
-        for name in names:
-            self.gauges[name].clear()
+    @contextlib.contextmanager
+    def replacing(self, *names: str) -> Iterator[None]:
+        """Remove the series of these gauges that the ``with`` block does not set: its site may have gone.
+
+        A scrape meanwhile finds the old series, and never a gauge without any.
+        """
+        old_series = {name: self._series.pop(name, set()) for name in names}
+        try:
+            yield
+        finally:
+            for name, old in old_series.items():
+                for labels in old - self._series[name]:
+                    self.gauges[name].remove(*labels)
 
 
 def build_instruments(registry: CollectorRegistry) -> Instruments:
@@ -252,13 +264,13 @@ def record_cycle(metrics: Instruments, view: CycleView, seconds: float) -> None:
     metrics.set("state_saved", view.save_error is None)
     _record_polls(metrics, view)
     _record_demand(metrics, view)
-    metrics.clear_gauges(*_SITE_GAUGES, "rejected_ads")
-    for site in view.sites:
-        _record_site(metrics, site)
+    with metrics.replacing(*_SITE_GAUGES, "rejected_ads"):
+        for site in view.sites:
+            _record_site(metrics, site)
+        _record_publish_results(metrics, view)
     for cause in HoldCause:
         count = sum(site.loss is not None and site.loss.cause is cause for site in view.sites)
         metrics.set("held_sites", count, cause.value)
-    _record_publish_results(metrics, view)
     metrics.set("paced", view.pacing.open_until is not None)
     if view.pacing.open_until is not None and view.pacing.load_at is not None:
         metrics.set("paced_load_timestamp_seconds", view.pacing.load_at)
@@ -433,16 +445,16 @@ class Metrics:
     def set_credentials(self, credentials: Iterable[Credential]) -> None:
         """Set the expiry and the lifetime of all credentials in use."""
         expiry, lifetime = "credential_expiry_timestamp_seconds", "credential_lifetime_seconds"
-        self._metrics.clear_gauges(expiry, lifetime)
-        for credential in credentials:
-            labels = (credential.name, credential.renewed_by.value)
-            self._metrics.set(expiry, to_unix(credential.expires_at), *labels)
-            if credential.lifetime:
-                self._metrics.set(lifetime, credential.lifetime.total_seconds(), *labels)
+        with self._metrics.replacing(expiry, lifetime):
+            for credential in credentials:
+                labels = (credential.name, credential.renewed_by.value)
+                self._metrics.set(expiry, to_unix(credential.expires_at), *labels)
+                if credential.lifetime:
+                    self._metrics.set(lifetime, credential.lifetime.total_seconds(), *labels)
 
     def set_slot_coverage(self, coverage: Mapping[Site, Mapping[Coverage, int]]) -> None:
         """Set the number of slots by site and by coverage; any thread may call this."""
-        self._metrics.clear_gauges("slots")
-        for site, counts in coverage.items():
-            for kind, count in counts.items():
-                self._metrics.set("slots", count, site, kind.value)
+        with self._metrics.replacing("slots"):
+            for site, counts in coverage.items():
+                for kind, count in counts.items():
+                    self._metrics.set("slots", count, site, kind.value)
