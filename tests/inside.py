@@ -34,10 +34,10 @@ EVENTS = {
     "socket.gethostbyaddr": "asks the resolver",
 }
 """Audit events of Python that a test of the gate must not cause."""
-CALLS = ("catalogue ", "publisher ", "dmapi_")
+CALLS = ("catalogue ", "publisher ", "dmapi_", "schedds")
 """Names of the threads of a cycle; they are allowed, for catalogues and publishers in memory end at once.
 
-Those of one read of DMAPI end with it.
+Those of one read of DMAPI, and of one round of queries of schedds, end with it.
 """
 
 # a law must not fail because the machine is busy

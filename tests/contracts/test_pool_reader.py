@@ -145,7 +145,6 @@ class TestMemoryPool(PoolReaderContract):
         return MemoryPool(is_broken=True)
 
 
-@pytest.mark.outside
 class TestCondorPool(PoolReaderContract):
     def pool(self) -> CondorPool:
         self.client = Client()
@@ -158,7 +157,6 @@ class TestCondorPool(PoolReaderContract):
         return condor_pool(Client(is_broken=True))
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(("age", "is_seen"), [(0, True), (740, True), (760, False), (None, True)])
 def test_slots_without_an_update_for_long_do_not_count(age: int | None, is_seen: bool) -> None:
     """A killed startd leaves its ads behind; an ad without the time of its update counts."""
@@ -170,7 +168,6 @@ def test_slots_without_an_update_for_long_do_not_count(age: int | None, is_seen:
     assert bool(classad2.ExprTree(client.constraint).eval(ad)) is is_seen
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("more", "is_usable"),
     [
@@ -196,7 +193,6 @@ def test_slot_counts_if_it_takes_jobs(more: dict[str, Any], is_usable: bool) -> 
     assert bool(classad2.ExprTree(client.constraint).eval(ad)) is is_usable
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("slot_ad", "expected"),
     [
@@ -230,14 +226,12 @@ def test_clock_of_a_schedd_is_wrong_if_it_is_outside_the_time_of_the_query(
     assert find_clock_error(schedd_time, 1000.0, 1030.0) == error
 
 
-@pytest.mark.outside
 def test_load_has_the_error_of_the_schedds_clock() -> None:
     client = Client()
     client.clock_ahead = 7
     assert read_queue(client).load.clock_ahead == 7
 
 
-@pytest.mark.outside
 def test_forged_values_of_jobs_do_not_count() -> None:
     """Anybody can write these attributes into a job ad."""
     client = Client([{**NAMELESS, "site": "UK", "slot": None, "started_at": [-5, 10**18, 7]}])
@@ -249,7 +243,6 @@ def test_forged_values_of_jobs_do_not_count() -> None:
     assert [need.job_count for need in ap1.needs if not need.is_running] == [1, 10**7]
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("row", "site"),
     [
@@ -265,7 +258,6 @@ def test_running_jobs_need_the_datasets_of_their_key(row: dict[str, Any], site: 
     assert need == DataNeed(("t:a",), 2, "bob@x", "", from_unix(205), is_running=True, running_site=where)
 
 
-@pytest.mark.outside
 def test_jobs_that_run_at_a_slot_that_takes_no_more_jobs_have_its_site() -> None:
     """A glidein near its end has START false, or drains; its jobs still need their data there."""
     client = Client([{**RUNNING, "site": None, "slot": "gone@uk", "started_at": [200]}])
@@ -277,7 +269,6 @@ def test_jobs_that_run_at_a_slot_that_takes_no_more_jobs_have_its_site() -> None
     assert [bool(asked.eval(ad)) for ad in states] == [True, False]
 
 
-@pytest.mark.outside
 def test_held_jobs_need_their_data_but_do_not_wait_for_it() -> None:
     client = Client()
     client.needs = [{**NEED, "is_held": True}]
@@ -285,7 +276,6 @@ def test_held_jobs_need_their_data_but_do_not_wait_for_it() -> None:
     assert first == DataNeed(("t:a",), 3, "ann@x", "7.0", NOON, is_data_missing=False)
 
 
-@pytest.mark.outside
 def test_one_query_of_each_schedd_has_all_and_the_reports_of_jobs_are_kept() -> None:
     client, reports = Client(), ReportBuffer()
     pool = condor_pool(client, reports)
@@ -310,7 +300,6 @@ def test_a_dynamic_slot_belongs_to_its_partitionable_slot(remote_host: object, e
     assert _slot_of(remote_host) == expected
 
 
-@pytest.mark.outside
 def test_cluster_has_its_jobs_and_the_sites_of_slots_that_the_schedd_did_not_record() -> None:
     client = Client()
     jobs = ScheddLoad(QUEUE.load.idle[:1], QUEUE.load.running)
@@ -320,7 +309,6 @@ def test_cluster_has_its_jobs_and_the_sites_of_slots_that_the_schedd_did_not_rec
     assert [bool(classad2.ExprTree(client.site_constraint).eval(ad)) for ad in ads] == [True, True, False]
 
 
-@pytest.mark.outside
 def test_cluster_of_one_schedd_is_asked_there_only() -> None:
     client = Client()
     assert list(schedd_clusters(client).read_cluster(7, "ap1")) == ["ap1"]

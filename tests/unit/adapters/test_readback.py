@@ -286,7 +286,6 @@ def spoilt(cycle: Reconciler) -> ReconcileState:
     return replace(cycle.state, ads=ads)
 
 
-@pytest.mark.outside
 def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_check(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         cycle = cycle_over(ReconcileState(), Forged("collector", clock=lambda: NOON), store)
@@ -301,7 +300,6 @@ def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_c
     assert finding.todo
 
 
-@pytest.mark.outside
 def test_the_next_cycle_replaces_a_damaged_generation():
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None))
     publisher = MemoryPublisher(clock=lambda: NOON)

@@ -9,8 +9,6 @@ from hydrator.diagnostics.why.render import render_result
 from hydrator.domain.redaction import redact
 from tests.factories import NOON
 
-pytestmark = pytest.mark.outside
-
 PIECES = ["a.", "a/", "eyJabcde-", "token ", "%3A", ":", "\\\\", '\\"', " ", "password=", "é", '"a",']
 
 

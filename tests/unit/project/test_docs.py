@@ -18,8 +18,6 @@ from tests.command_tree import COMMANDS, options
 from tests.factories import ad
 from tests.pages import CHART, PAGES, ROOT, blocks
 
-pytestmark = pytest.mark.outside
-
 _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n.*?^\1```$", re.DOTALL | re.MULTILINE)
 
 
@@ -74,6 +72,7 @@ def test_every_command_on_a_page_exists_with_its_options(page):
 RUNNABLE = blocks("sh runnable")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("block", RUNNABLE, ids=str)
 def test_commands_of_pages_without_outside_needs_run_unchanged(block, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -88,6 +87,7 @@ def test_commands_of_pages_without_outside_needs_run_unchanged(block, tmp_path):
     assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("block", blocks("sh checkout"), ids=str)
 def test_commands_for_a_checkout_run_unchanged(block):
     command = ["bash", "-euo", "pipefail", "-c", block.text]
@@ -127,6 +127,7 @@ def test_configuration_of_a_page_is_accepted_by_the_daemon(block, tmp_path):
     load(tmp_path / "config.toml")
 
 
+@pytest.mark.outside
 def test_frontend_policy_reads_the_file_of_the_page(tmp_path):
     [block] = blocks("json")
     file = tmp_path / "sites_by_dataset.json"

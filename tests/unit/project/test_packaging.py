@@ -15,8 +15,6 @@ from hydrator.domain.text import DOCUMENTATION
 from testbed.debian import mirror
 from testbed.wheelhouse import build, dependencies, main
 
-pytestmark = pytest.mark.outside
-
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = f"classad_hydrator-{PROJECT['version']}"
@@ -59,12 +57,14 @@ def sources(*packages: str) -> set[str]:
     }
 
 
+@pytest.mark.outside
 def test_the_wheel_holds_every_file_of_the_packages(wheel):
     shipped = {name for name in files_of_the_wheel(wheel) if not name.startswith(NAME)}
     assert shipped == sources(*PACKAGES)
     assert {"hydrator/startd_cron.py", "adapters/condor/bindings/child.py"} <= shipped
 
 
+@pytest.mark.outside
 def test_the_wheel_installs_every_page_where_links_look_for_it(wheel):
     place = f"{NAME}.data/data/share/doc/classad-hydrator/"
     there = {name.removeprefix(place) for name in files_of_the_wheel(wheel) if name.startswith(place)}
@@ -73,6 +73,7 @@ def test_the_wheel_installs_every_page_where_links_look_for_it(wheel):
     assert DOCUMENTATION.endswith("/share/doc/classad-hydrator")
 
 
+@pytest.mark.outside
 def test_the_wheel_carries_its_licence(wheel):
     with zipfile.ZipFile(wheel) as archive:
         licence = archive.read(f"{NAME}.dist-info/licenses/LICENSE")
@@ -80,6 +81,7 @@ def test_the_wheel_carries_its_licence(wheel):
     assert b"Apache License" in licence
 
 
+@pytest.mark.outside
 def test_the_sdist_holds_what_the_wheel_is_built_from_and_its_tests(sdist):
     files = files_of_the_sdist(sdist)
     wanted = sources(*PACKAGES) | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
@@ -147,6 +149,7 @@ def naming(files: list[Path], texts: set[str]) -> list[str]:
     ]
 
 
+@pytest.mark.outside
 @needs_git
 def test_make_wheels_replaces_its_own_files_and_no_others(wheel, tmp_path):
     """dist/ also has the packages and the docs, which take minutes to build."""
@@ -162,12 +165,14 @@ def test_make_wheels_replaces_its_own_files_and_no_others(wheel, tmp_path):
     assert found.keys() - others == wheels
 
 
+@pytest.mark.outside
 def test_no_file_names_a_registry_of_this_machine():
     files = tracked()
     assert ROOT / "pyproject.toml" in files
     assert naming(files, hosts()) == []
 
 
+@pytest.mark.outside
 @needs_git
 def test_no_file_names_a_folder_of_this_machine():
     folders = {str(folder) for folder in (ROOT, Path.home() / ".cache") if len(folder.parts) > 2}

@@ -16,8 +16,6 @@ from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen, to_unix
 from testbed.patience import wait_for
 from tests.factories import L1, NOON
 
-pytestmark = pytest.mark.outside
-
 STALL = timedelta(milliseconds=20)
 BUDGET = timedelta(milliseconds=200)
 TIMEOUT = 0.4
@@ -109,6 +107,7 @@ def question(client, schedd):
     return client.read_queue(schedd)["queued"]
 
 
+@pytest.mark.outside
 def test_schedds_that_answer_are_queried_in_turn_through_one_client():
     pool = Pool(well=40)
     answers = rounds(pool).ask(question)
@@ -131,12 +130,14 @@ class Reported:
         self.done += 1
 
 
+@pytest.mark.outside
 def test_each_schedd_is_a_step_also_one_that_does_not_answer():
     reported = Reported()
     rounds(Pool("silent", well=3), reporter=reported).ask(question)
     assert (reported.steps, reported.done) == (4, 4)
 
 
+@pytest.mark.outside
 def test_schedds_without_an_answer_are_queried_in_parallel_and_block_no_other():
     pool = Pool(*(f"silent{n:02}" for n in range(6)))
     answers = rounds(pool, budget=timedelta(minutes=1)).ask(question)
@@ -145,6 +146,7 @@ def test_schedds_without_an_answer_are_queried_in_parallel_and_block_no_other():
     assert pool.closed >= pool.most - 1  # those beyond the first end with the question
 
 
+@pytest.mark.outside
 def test_round_takes_one_time_limit_and_leaves_the_rest_to_the_next_round():
     pool = Pool(*(f"silent{n:02}" for n in range(38)), well=2)
     seconds = Seconds()
@@ -158,6 +160,7 @@ def test_round_takes_one_time_limit_and_leaves_the_rest_to_the_next_round():
     assert pool.most <= 8
 
 
+@pytest.mark.outside
 def test_backoff_of_a_schedd_without_an_answer_grows_and_others_have_none():
     pool, seconds = Pool("silent", well=1), Seconds()
     asking = rounds(pool, monotonic=seconds)
@@ -177,6 +180,7 @@ def test_backoff_of_a_schedd_without_an_answer_grows_and_others_have_none():
     assert pool.asked[-2:].count("silent") == 1
 
 
+@pytest.mark.outside
 def test_schedds_that_answered_come_first_then_those_queried_longest_ago():
     pool, seconds = Pool("a", "b", well=1), Seconds()
     asking = rounds(pool, more=False, monotonic=seconds)
@@ -220,6 +224,7 @@ def test_bug_in_one_query_fails_that_schedd_alone_and_is_logged_once():
     ]
 
 
+@pytest.mark.outside
 def test_a_schedd_that_left_the_pool_is_forgotten():
     pool = Pool("silent", well=1)
     asking = rounds(pool)
@@ -229,6 +234,7 @@ def test_a_schedd_that_left_the_pool_is_forgotten():
     assert asking._statuses.keys() == {"well0"}
 
 
+@pytest.mark.outside
 def test_closing_ends_a_round_that_waits_for_schedds():
     pool = Pool(*(f"silent{n}" for n in range(8)), well=0)
     queues = rounds(pool)
@@ -245,6 +251,7 @@ def test_closing_ends_a_round_that_waits_for_schedds():
     thread.join()
 
 
+@pytest.mark.outside
 def test_slow_schedd_delays_no_other_and_its_answer_comes_with_a_later_round():
     pool, released = Pool(well=3), [threading.Event(), threading.Event()]
 
@@ -270,6 +277,7 @@ def test_slow_schedd_delays_no_other_and_its_answer_comes_with_a_later_round():
     asking.close()
 
 
+@pytest.mark.outside
 def test_rounds_that_do_not_wait_start_no_more_clients_while_many_schedds_hang():
     pool = Pool(*(f"silent{n:02}" for n in range(40)), well=0)
     pool.timeout = 60
@@ -287,6 +295,7 @@ def impatient_pool(pool: Pool) -> CondorPool:
     return reader
 
 
+@pytest.mark.outside
 def test_slow_schedd_does_not_delay_the_first_snapshot_of_a_daemon():
     pool = Pool("slow", well=1)
     pool.timeout = 60
@@ -295,11 +304,13 @@ def test_slow_schedd_does_not_delay_the_first_snapshot_of_a_daemon():
     reader.close()
 
 
+@pytest.mark.outside
 def test_snapshot_of_a_command_waits_for_each_schedd():
     pool = Pool("slow", well=1)
     assert impatient_pool(pool).read_snapshot(waits=True).silent == {"slow": "no answer in time"}
 
 
+@pytest.mark.outside
 def test_pool_has_the_queues_of_the_other_schedds_while_one_is_silent():
     pool = Pool("silent", well=1)
     reader = CondorPool(pool.client(), lambda: NOON, (), pool.client)
@@ -347,6 +358,7 @@ def test_history_has_the_bytes_that_a_wrapper_read_at_the_jobs_last_site():
     assert [job["read_bytes"] for job in read_history(jobs).jobs] == [100, 0]
 
 
+@pytest.mark.outside
 def test_first_history_has_the_reports_of_a_day_and_the_jobs_since_the_start():
     pool, reports = Pool("silent", well=1), ReportBuffer()
     row = {"misses": ["a miss"], "reads": [], "User": "ann@x"}

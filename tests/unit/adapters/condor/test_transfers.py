@@ -98,7 +98,6 @@ def records(*rounds, hosts=(("se.uk", "UK"), ("ap1", "DE"))):
 ALICE = ("UK", "NL", "alice")
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("rounds", "found"),
     [
@@ -121,21 +120,18 @@ def test_record_gets_site_and_user_from_itself_or_from_the_end_of_its_run(rounds
     assert list(records(*rounds)) == found
 
 
-@pytest.mark.outside
 def test_two_transfers_of_one_run_are_two_samples():
     client = Client(ap1=[row(files=[FILE, FILE], site="NL", user="alice")], ap2=[])
     log = TransferRecords(client, lambda: NOON, ("GLIDEIN_Site",), site_of_host({"se.uk": "UK"}))
     assert len(set(log.read_samples().samples)) == 2
 
 
-@pytest.mark.outside
 def test_waiting_records_are_bounded():
     many = [row(run=f"{n}.0.1") for n in range(MAX_WAITING_RUNS + 1)]
     first, last = end("0.0.1"), end(f"{MAX_WAITING_RUNS}.0.1")
     assert list(records(many, [first], [last])) == [[], [], [ALICE]]
 
 
-@pytest.mark.outside
 def test_schedd_that_fails_is_named_and_asked_for_the_same_time_again():
     client, now = Client(), [NOON]
     log = TransferRecords(client, lambda: now[0], ("GLIDEIN_Site",), site_of_host({"se.uk": "UK"}))

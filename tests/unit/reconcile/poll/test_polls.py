@@ -19,8 +19,6 @@ from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica, setting
 from tests.memory import MemoryCatalogue, MemoryPublisher
 from tests.unit.reconcile.cycles import build_cycle
 
-pytestmark = pytest.mark.outside
-
 SOON = timedelta(seconds=2)
 """How long a cycle waits here for somebody who hangs: long enough for the healthy on a busy machine."""
 
@@ -108,6 +106,7 @@ def available(lines) -> str:
     return lines["AvailableDatasets"]
 
 
+@pytest.mark.outside
 def test_hanging_catalogue_is_asked_once_and_reported_when_overdue(world):
     world.run()
     world.sick.hangs = {"read"}
@@ -130,6 +129,7 @@ def test_hanging_catalogue_is_asked_once_and_reported_when_overdue(world):
     assert counted("reads_total", catalogue="well", outcome="answered") == 1
 
 
+@pytest.mark.outside
 def test_late_answer_starts_a_cycle_without_polls_and_has_its_polls_age(world):
     world.run()
     world.sick.hangs = {"read"}
@@ -150,6 +150,7 @@ def test_late_answer_starts_a_cycle_without_polls_and_has_its_polls_age(world):
     assert world.cycle.state.ads[CAM].as_of == NOON + 2 * MINUTE
 
 
+@pytest.mark.outside
 def test_one_answer_is_one_poll_for_the_guard_however_many_cycles_follow():
     many = [Did(f"lofar:M{n}") for n in range(6)]
     world = World(settings_with(pins=(many), confirm_polls=2))
@@ -169,6 +170,7 @@ def test_one_answer_is_one_poll_for_the_guard_however_many_cycles_follow():
     assert len(available(world.shows(RAL)).split(",")) == 6
 
 
+@pytest.mark.outside
 def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
     class Jobs:
         dids = (L1,)
@@ -262,6 +264,7 @@ def dividing():
     return 1 / 0
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     "odd",
     [
@@ -282,6 +285,7 @@ def test_bug_of_a_publisher_is_reported_as_its_own_and_others_get_their_ads(odd)
     assert available(world.shows(CAM)) == f'{{"{L1}"}}'
 
 
+@pytest.mark.outside
 def test_bugs_of_orders_the_queues_and_the_store_leave_the_ads_alone():
     class Broken:
         def read_pending(self):
