@@ -4,11 +4,8 @@ The daemon sends a *recipe*: one of the functions below with its arguments, pick
 imports first are light, for each worker has them; a function imports the client that it needs.
 """
 
-import atexit
 import base64
-import os
 import pickle
-import tempfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -144,7 +141,6 @@ def build_rucio(settings: "RucioSettings", mapping: SiteMapping, capabilities: S
     Raises:
         ConfigError: a file with a secret or a certificate cannot be read.
     """
-    _configure_rucio(settings)
     from adapters.rucio.catalogue import RucioCatalogue
 
     return RucioCatalogue(
@@ -166,7 +162,6 @@ class _Steps:
 
 def build_rucio_lister(settings: "RucioSettings") -> FileLister:
     """Build the lister of files of a Rucio server."""
-    _configure_rucio(settings)
     from adapters.rucio.file_lists import RucioFileLister
 
     return RucioFileLister(settings, _Steps())
@@ -174,28 +169,9 @@ def build_rucio_lister(settings: "RucioSettings") -> FileLister:
 
 def build_rucio_stager(settings: "RucioSettings", options: Mapping[str, Any]) -> Stager:
     """Build the stager of a Rucio server; *options* are those of RuleOptions."""
-    _configure_rucio(settings)
     from adapters.rucio.staging import RucioStager, RuleOptions
 
     return RucioStager(settings, RuleOptions(**options), now)
-
-
-def _configure_rucio(settings: "RucioSettings") -> None:
-    """Let rucio-clients read a configuration of its own; this process has no other thread yet.
-
-    A user who submits jobs may not write into the daemon's state; then a temporary folder has the token.
-    """
-    folder = settings.token_dir
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / "rucio.cfg").touch(mode=0o600)
-    except OSError:
-        temporary = tempfile.TemporaryDirectory(prefix="hydrator-rucio-")
-        atexit.register(temporary.cleanup)
-        folder = Path(temporary.name)
-    config = folder / "rucio.cfg"
-    config.write_text(f"[client]\nauth_token_file_path = {folder / 'token'}\n")
-    os.environ["RUCIO_CONFIG"] = str(config)
 
 
 def _build_capabilities(service: Service | None) -> "SiteCapabilities | None":

@@ -1,6 +1,9 @@
 """Catalogues: build each configured catalogue, by its type, with its client in a worker."""
 
+import atexit
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -168,19 +171,18 @@ def build_file_listers(settings: Settings, reporter: StepReporter | None = None)
 
     *reporter* gets each dataset as a step.
     """
-    return tuple(
-        cast(
-            "FileLister",
-            _build_remote(
-                source,
-                partial(build_rucio_lister, _settings_in_folder(source, settings, "files")),
-                lambda _, reason, name=source.name: CatalogueUnreachable(name, reason),  # type: ignore[misc]
-                reporter,
-            ),
-        )
-        for source in settings.catalogue
-        if isinstance(source, RucioSource)
-    )
+    listers = []
+    for source in settings.catalogue:
+        if isinstance(source, RucioSource):
+            own = _settings_in_folder(source, settings, "files")
+            fail = partial(_lister_error, source.name)
+            listers.append(_build_remote(source, own, partial(build_rucio_lister, own), fail, reporter))
+    return tuple(cast("list[FileLister]", listers))
+
+
+def _lister_error(name: str, _method: str, reason: str) -> HydratorError:
+    """Return the error of a call whose worker ended."""
+    return CatalogueUnreachable(name, reason)
 
 
 def _settings_in_folder(source: RucioSource, settings: Settings, folder: str) -> "RucioSettings":
@@ -189,8 +191,26 @@ def _settings_in_folder(source: RucioSource, settings: Settings, folder: str) ->
     return replace(own, token_dir=own.token_dir / folder)
 
 
+def rucio_environment(folder: Path) -> Mapping[str, str]:
+    """Return the environment of a worker, whose rucio-clients keeps its token in *folder*.
+
+    A user who submits jobs may not write into the daemon's state; then a temporary folder has the token.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "rucio.cfg").touch(mode=0o600)
+    except OSError:
+        temporary = tempfile.TemporaryDirectory(prefix="hydrator-rucio-")
+        atexit.register(temporary.cleanup)
+        folder = Path(temporary.name)
+    config = folder / "rucio.cfg"
+    config.write_text(f"[client]\nauth_token_file_path = {folder / 'token'}\n")
+    return {**os.environ, "RUCIO_CONFIG": str(config)}
+
+
 def _build_remote(
     source: RucioSource,
+    own: "RucioSettings",
     recipe: Callable[[], object],
     fail: Callable[[str, str], HydratorError],
     reporter: StepReporter | None = None,
@@ -198,6 +218,7 @@ def _build_remote(
     worker = Worker(
         CATALOGUE_WORKER,
         limit_bytes=_limit_bytes(source),
+        env=partial(rucio_environment, own.token_dir),
         setup=encode_recipe(recipe),
         max_line_bytes=_MAX_ANSWER_BYTES,
     )
@@ -266,6 +287,7 @@ def _build_worker_catalogue(source: Source, settings: Settings, mapping: SiteMap
     worker = Worker(
         CATALOGUE_WORKER,
         limit_bytes=_limit_bytes(source),
+        env=partial(_environment, source, settings.daemon.state_dir),
         setup=encode_recipe(_choose_recipe(source, settings, mapping), mapping),
     )
     quiet_seconds = {"rucio": 4 * getattr(source, "timeout_seconds", 0.0), "dmapi": _DMAPI_SECONDS}
@@ -275,6 +297,13 @@ def _build_worker_catalogue(source: Source, settings: Settings, mapping: SiteMap
         quiet_seconds.get(source.type, _QUIET_SECONDS),
         is_slow_at_first=source.type == "rucio",
     )
+
+
+def _environment(source: Source, state_dir: Path) -> Mapping[str, str] | None:
+    """Return the environment of the worker of *source*; None for that of this process."""
+    if isinstance(source, RucioSource):
+        return rucio_environment(rucio_settings(source, state_dir).token_dir)
+    return None
 
 
 def _choose_recipe(source: Source, settings: Settings, mapping: SiteMapping) -> Recipe:
@@ -370,8 +399,9 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
             "storages": {name: site.storage for name, site in staging.sites.items() if site.storage},
             "aliases": dict(settings.sites.mapping.aliases),
         }
-        recipe = partial(build_rucio_stager, _settings_in_folder(source, settings, "staging"), options)
-        return cast("Stager", _build_remote(source, recipe, partial(_stager_error, source.name)))
+        own = _settings_in_folder(source, settings, "staging")
+        recipe = partial(build_rucio_stager, own, options)
+        return cast("Stager", _build_remote(source, own, recipe, partial(_stager_error, source.name)))
     reason = f"a catalogue of type {source.type} makes no requests by itself; set command"
     raise ConfigError([f"staging.catalogues.{source.name}: {reason}"])
 

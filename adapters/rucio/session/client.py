@@ -1,10 +1,10 @@
 """Connections to Rucio: each is one logged-in client of rucio-clients; it raises CatalogueErrors.
 
 rucio-clients is used as it is, in a process of its own (:mod:`hydrator.wiring.catalogue_worker`): the kernel
-limits its memory, and the daemon ends the process if an answer takes too long. That process names its
-configuration in RUCIO_CONFIG: without one, rucio-clients would keep its token in a file that all processes
-share. A hook of ``requests`` sees each response before rucio-clients does: after
-a 401 with a token that Rucio did not issue, rucio-clients would ask for input on the terminal.
+limits its memory, and the daemon ends the process if an answer takes too long. Its environment has
+RUCIO_CONFIG: without a configuration, rucio-clients would keep its token in a file that all processes share.
+A hook of ``requests`` sees each response before rucio-clients does: after a 401 with a token that Rucio did
+not issue, rucio-clients would ask for input on the terminal.
 """
 
 import logging
