@@ -10,6 +10,9 @@ from hydrator.domain.redaction import escape_unprintable
 _STYLE = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
 """Escape sequences for bold and coloured text, which the tables use on a terminal."""
 
+_FORCING = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")
+"""Variables with which Typer writes styles without a terminal too."""
+
 
 class PlainStream:
     """A text stream that escapes unprintable characters other than line ends and tabs.
@@ -52,7 +55,7 @@ def make_plain() -> None:
             continue
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-        passes_styles = stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+        passes_styles = stream.isatty() or any(map(os.environ.get, _FORCING))
         setattr(sys, name, PlainStream(stream, passes_styles=passes_styles))
 
 

@@ -105,6 +105,18 @@ def test_help_fits_80_columns_and_obeys_no_color(run):
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in said.splitlines()) <= 80
 
 
+@pytest.mark.outside
+@pytest.mark.parametrize("variable", ["FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"])
+def test_forced_colours_are_no_escapes(variable):
+    words = [sys.executable, "-m", "hydrator.cli", "status"]
+    for more in ("--help", "--nonsense"):
+        done = subprocess.run(
+            [*words, more], env={**os.environ, variable: "1"}, capture_output=True, check=False
+        )
+        assert b"\x1b[" in done.stdout + done.stderr
+        assert b"\\x1b" not in done.stdout + done.stderr
+
+
 # completion
 
 
