@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from hydrator.cli.groups import PlainGroup
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
@@ -43,7 +43,9 @@ token = typer.Typer(
 @token.command()
 def new(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    site: Annotated[str | None, typer.Option(help="Let the token read only the ad of this site.")] = None,
+    site: Annotated[
+        str | None, typer.Option(help="Let the token read only the ad of this site.", callback=read_typed)
+    ] = None,
     role: Annotated[
         str | None,
         typer.Option(help="read: read all published data."),

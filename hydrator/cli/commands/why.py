@@ -22,7 +22,8 @@ def why(
         typer.Option(help="For datasets: only this site; default: every site.", callback=read_typed),
     ] = None,
     schedd: Annotated[
-        str | None, typer.Option(help="For a job: its schedd; default: all schedds are queried.")
+        str | None,
+        typer.Option(help="For a job: its schedd; default: all schedds are queried.", callback=read_typed),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

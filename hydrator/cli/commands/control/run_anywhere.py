@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.domain.errors import ConfigError
@@ -25,7 +25,9 @@ def run_anywhere(
         ),
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    schedd: Annotated[str | None, typer.Option(help="Only this schedd; default: all.")] = None,
+    schedd: Annotated[
+        str | None, typer.Option(help="Only this schedd; default: all.", callback=read_typed)
+    ] = None,
     all_jobs: Annotated[bool, typer.Option("--all", help="Every queued job, of all users.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -63,7 +65,7 @@ def select_jobs(texts: Sequence[str], *, all_jobs: bool) -> str | None:
         return " || ".join(_id_constraint(cluster, proc) for cluster, proc in (one.groups() for one in ids))
     if len(texts) > 1:
         raise ConfigError(["give jobs (123 or 123.4) only, or one constraint only, as one quoted argument"])
-    return texts[0]
+    return read_typed(texts[0])
 
 
 def _id_constraint(cluster: str, proc: str | None) -> str:

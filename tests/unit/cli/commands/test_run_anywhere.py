@@ -36,6 +36,7 @@ class Schedds:
         (["178.0"], "ClusterId == 178 && ProcId == 0"),
         (["178", "180.2"], "ClusterId == 178 || ClusterId == 180 && ProcId == 2"),
         (['Owner == "alice"'], 'Owner == "alice"'),
+        (['Owner == "ren\udcc3\udca9"'], 'Owner == "rené"'),  # typed in a locale without its letters
         ([], None),
     ],
 )
