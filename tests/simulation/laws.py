@@ -115,6 +115,7 @@ class Laws:
         self._checked: dict[Site, tuple[SiteAd, float]] = {}
         self._life = 0
         self._lost_at = -1e9
+        self._withheld_at: float | None = None
         self._held_at_step: frozenset[Site] = frozenset()
         """The sites with a held loss when the clock was set back: the hold outlives that."""
         self._approved: set[tuple[Site, Did]] = set()
@@ -536,8 +537,13 @@ class Laws:
     def _note_events(self) -> None:
         world, now = self._world, self._world.loop.now
         since = max(self._lost_at, self._started_at)
-        if (sites := world.withheld_sites()) and now - since > WITHHELD_SECONDS + SLACK_SECONDS:
-            self.add("withholding", f"the ads of {', '.join(sorted(sites))} wait for {now - since:.0f} s")
+        if not (sites := world.withheld_sites()):
+            self._withheld_at = None
+        elif self._withheld_at is None or self._withheld_at < since:
+            self._withheld_at = now  # the first cycle may have waited for the demand
+        elif now - self._withheld_at > WITHHELD_SECONDS + SLACK_SECONDS:
+            waited = now - self._withheld_at
+            self.add("withholding", f"the ads of {', '.join(sorted(sites))} wait for {waited:.0f} s")
         for event, is_so in (
             ("a sudden loss was held", bool(world.held_losses())),
             ("withholding protected ads after a lost state", bool(world.withheld_sites())),
