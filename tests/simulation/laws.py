@@ -188,7 +188,8 @@ class Laws:
         self._clock_steps.append((self._world.loop.now, seconds))
         if seconds < 0:
             self.note_lost_state()  # its times would be in the future
-            self._held_at_step = frozenset(self._world.held_losses())
+            if not self._world.faults.of("disk"):  # a full disk has no hold
+                self._held_at_step = frozenset(self._world.held_losses())
 
     @property
     def was_set_back(self) -> bool:
