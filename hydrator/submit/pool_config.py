@@ -6,8 +6,8 @@ The schedd's text is one job transform and the submit requirements. Rules of the
 - Nothing evaluates an attribute of a user before ``unparse`` of it matched a plain pattern: the engine of
   HTCondor 23.9 evaluates ``+RequiredDatasets = false ? {} : RequiredDatasets`` without end. So a job keeps no
   text that the negotiator or a slot would evaluate for us, unless a transform or `hydrator submit` wrote it.
-- No text of a user becomes part of an expression, but Requirements and Rank, which are expressions, and names
-  of datasets, when they are known to be letters, digits and ``._:/@=+~-``.
+- No text of a user becomes part of an expression, but Requirements and Rank, which are expressions and have no
+  macro, and names of datasets, when they are known to be letters, digits and ``._:/@=+~-``.
 - No pattern is recursive, and none backtracks: their repeats are possessive.
 - At most 90 logical lines, none longer than 200 characters, so that an operator can review them.
 
@@ -81,7 +81,11 @@ DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets
 DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
 DATALOCALITY_TIMES = strcat(unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
 DATALOCALITY_VALUES = (regexp("^(?:undefined|\"(?:auto|require|wait)\")?+$", unparse(DataLocality), "i") && regexp($(DATALOCALITY_SECONDS), $(DATALOCALITY_TIMES)))
-<joined># What may stay for the negotiator and slots, which evaluate it: a preference of GPUs by their number, or by properties in
+<joined># True of the factory of a late-materialized cluster, which is no job: its jobs come to the transform one by one.
+DATALOCALITY_FACTORY = (unparse(JobFactoryId) == unparse(ClusterId) && unparse(JobMaterializeDigestFile) != "")
+# True of a text that the schedd would expand where the transform adds to it: it may name itself, or a secret.
+DATALOCALITY_MACRO = regexp("[$][A-Za-z]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
+# What may stay for the negotiator and slots, which evaluate it: a preference of GPUs by their number, or by properties in
 # which nothing names the job; and of a job that a transform has changed, its key, lane, times, rank and clause.
 DATALOCALITY_GPU = "^(?:;|(?![^;]*+;.*GPU)(?:[^\\w\"']|[0-9][0-9.E+]*+|\"[^\"\\\\]*+\"|(?:TARGET[.]\\w++|MY[.]RequireGPUs|countMatches|regexp|is|true|Capability|DeviceName|GlobalMemoryMb)\\b)++$)"
 DATALOCALITY_MADE = "^(?:\"[^\"\\\\]*+\"|[0-9]++|undefined)*+;(?:[^A-Za-z0-9_\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|time|true|is|undefined)\\b)*+$"
@@ -94,7 +98,8 @@ DATALOCALITY_NO_LIST = strcat("RequiredDatasets must be a list of strings, {{\"x
 DATALOCALITY_NO_VALUE = "DataLocality is \"auto\", \"require\" or \"wait\"; MaxWait, MaxAge and ExpectedSeconds are whole seconds of up to 8 digits, 0 for MaxWait alone"
 DATALOCALITY_NO_NAME = strcat("every name in RequiredDatasets must be scope:name, up to {MAX_DID_CHARS} letters, digits and ._:/@=+~-, not ", $(DATALOCALITY_WRONG))
 DATALOCALITY_LISTED = $(DATALOCALITY_PLAIN) ? $(DATALOCALITY_VALUES) ? $(DATALOCALITY_NO_NAME) : $(DATALOCALITY_NO_VALUE) : $(DATALOCALITY_NO_LIST)
-DATALOCALITY_WHY = $(DATALOCALITY_NONE) ? $(DATALOCALITY_ALONE) : unparse(JobUniverse) != "5" ? $(DATALOCALITY_UNIVERSE) : $(DATALOCALITY_LISTED)
+DATALOCALITY_NO_MACRO = "Requirements and Rank of a job with RequiredDatasets must not have a macro, as $ with a name in parentheses"
+DATALOCALITY_WHY = $(DATALOCALITY_NONE) ? $(DATALOCALITY_ALONE) : unparse(JobUniverse) != "5" ? $(DATALOCALITY_UNIVERSE) : $(DATALOCALITY_MACRO) ? $(DATALOCALITY_NO_MACRO) : $(DATALOCALITY_LISTED)
 """
 
 _JOINED = r"""DATALOCALITY_JOINED = join(",", isString(RequiredDatasets) ? split(RequiredDatasets, ", ") : RequiredDatasets)
@@ -113,15 +118,14 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    if $(dl_gpu)
       DELETE GPUPreference
    endif
-   # All that follows: for jobs that no schedd has transformed yet. An ad with JobFactoryId is the factory of a
-   # late-materialized cluster, not a job: its jobs come here one by one.
-   EVALMACRO dl_new unparse(JobFactoryId) == "" && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
+   # All that follows: for jobs that no schedd has transformed yet.
+   EVALMACRO dl_new ! $(DATALOCALITY_FACTORY) && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
    if $(dl_new)
    # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate these three: no user makes them.
    DELETE DataLocalityRank
    DELETE DataLocalityHere
    DELETE DataLocalityAnyAfter
-<own_csv>   EVALMACRO dl_good unparse(JobUniverse) == "5" && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ","))
+<own_csv>   EVALMACRO dl_good unparse(JobUniverse) == "5" && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ",")) && ! $(DATALOCALITY_MACRO)
    EVALMACRO dl_free $(DATALOCALITY_NONE) && (unparse(JobUniverse) != "5" || regexp("^(?:,?+(?:undefined)?+){{4}}$", strcat(unparse(DataLocality), ",", $(DATALOCALITY_TIMES))))
    EVALMACRO dl_wrong regexp("^(?:5|10|11|13)$", unparse(JobUniverse))
    EVALMACRO dl_late $(dl_wrong) && unparse(JobMaterializeDigestFile) != ""
@@ -170,11 +174,8 @@ _PLACE = f"""\
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
       EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : {AUTO_WAIT_SECONDS})
       EVALMACRO dl_step $(dl_for) < 2 ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
-      EVALMACRO dl_ends DataLocality != "require"
-      if $(dl_ends)
-         EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
-      endif
-      EVALMACRO dl_here $(dl_ends) ? "{HERE["auto"]}" : "{HERE["require"]}"
+      EVALSET DataLocalityAnyAfter DataLocality == "require" ? undefined : $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
+      EVALMACRO dl_here DataLocality == "require" ? "{HERE["require"]}" : "{HERE["auto"]}"
       EVALMACRO dl_here DataLocality == "wait" ? "{HERE["wait"]}" : "$(dl_here)"
       SET DataLocalityHere $(dl_here)
       # condor_submit has put the clause into Requirements (unparse prints =!= as isnt), if it read this file; see below.
@@ -210,7 +211,7 @@ SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING = true
 <checks>"""
 _CHECKS_REFUSE = rf"""
 # A vanilla job with datasets was transformed. What a transform deletes of one row of a cluster is then undefined.
-DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || unparse(JobFactoryId) != "" || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
+DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || $(DATALOCALITY_FACTORY) || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
 SUBMIT_REQUIREMENT_DataLocalityTransform = evalInEachContext($(DATALOCALITY_DONE), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"
 """

@@ -235,6 +235,26 @@ def test_attributes_that_refer_to_themselves_stop_no_daemon(located, rank_only, 
         located.pool.ran_at(located.submit(datasets, *lines, "max_materialize = 1", queue="queue 2"), 2)
 
 
+@pytest.mark.older
+def test_requirements_that_name_themselves_are_refused_and_stop_no_schedd(located):
+    """Without the clause of condor_submit, the transform adds it to this text, which the schedd expands."""
+    text = description('{"ska:a"}', HELD, 'requirements = Arch =!= "$(DOLLAR)(MY.Requirements)"')
+    own = {"_CONDOR_APPEND_REQUIREMENTS": "true"}
+    done = located.pool.run("condor_submit", "-", user="alice", input=text, env=own, check=False)
+    assert "must not have a macro" in done.stderr
+    located.submit('{"ska:a"}', HELD)
+
+
+@pytest.mark.older
+def test_forged_factory_gets_the_key_and_rank_of_a_job(located):
+    cluster = located.submit('{"ska:a"}', HELD, "+JobFactoryId = 1", "+DataLocalityRank = 5")
+    ad = located.ad(cluster)
+    assert (ad["DataLocalityKey"], str(ad.lookup("DataLocalityRank"))) == (
+        names_key([A]),
+        str(ExprTree(JOB_RANK)),
+    )
+
+
 @pytest.mark.parametrize("universe", ["local", "scheduler"])
 def test_a_job_that_runs_on_the_access_point_is_taken_with_a_warning(located, universe):
     text = description('{"ska:a"}', HELD, f"universe = {universe}")
