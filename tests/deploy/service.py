@@ -5,6 +5,8 @@ from pathlib import Path
 from testbed.pool import DOMAIN, Pool
 
 CATALOGUE = 'sites = ["UK", "AU"]\n[datasets."lofar:L1"]\nsites.UK = "available"\n'
+SITES = {"UK", "AU", "NL"}
+"""The sites with an ad: those of the catalogue, and NL, of which the pool has slots."""
 
 
 def write_configuration(folder: Path, pool: Pool, port: int) -> None:

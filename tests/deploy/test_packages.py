@@ -26,6 +26,7 @@ from tests.deploy.packages import (
     make,
     read_ads,
 )
+from tests.deploy.service import SITES
 from tests.parts import needs
 from tests.umask import umask
 
@@ -104,7 +105,7 @@ def test_the_debs_install_run_upgrade_and_leave_nothing_behind(machine, own_pool
     assert machine.show("hydrator", "ActiveState") == "inactive"  # it has no configuration yet
     configure(machine, "condor_config", "catalogue.toml", "config.toml")
     machine.run("sh", "-euc", PRINTED[1].text)
-    wait_for(lambda: read_ads(own_pool).keys() == {"UK", "AU"}, "two site ads in the collector")
+    wait_for(lambda: read_ads(own_pool).keys() == SITES, "the site ads in the collector")
     assert read_ads(own_pool)["UK"][0] == ["lofar:L1"]
     [uid] = {machine.run("stat", "--format=%U", f"/proc/{machine.show('hydrator', 'MainPID')}")}
     assert uid == "hydrator"

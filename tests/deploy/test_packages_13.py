@@ -36,6 +36,7 @@ from tests.deploy.packages import (
     make,
     read_ads,
 )
+from tests.deploy.service import SITES
 from tests.parts import needs, without
 from tests.pythons import copy_python, find_python
 from tests.umask import umask
@@ -148,7 +149,7 @@ def machine(own_pool: Pool, rpms: Path, tmp_path_factory) -> Iterator[Machine]:
 def start_service(machine: Machine, pool: Pool, since: int) -> dict[str, tuple[list[str], int]]:
     """Start the installed daemon as the page says; return its ads, which are newer than *since* (Unix s)."""
     machine.run("sh", "-euc", PRINTED[1].text)
-    wait_for(lambda: read_ads(pool, since).keys() == {"UK", "AU"}, "two new site ads in the collector")
+    wait_for(lambda: read_ads(pool, since).keys() == SITES, "the new site ads in the collector")
     ads = read_ads(pool, since)
     pid = machine.show("hydrator", "MainPID")
     assert machine.run("stat", "--format=%U", f"/proc/{pid}") == "hydrator"

@@ -125,6 +125,15 @@ def test_texts_of_all_roles_on_one_host_share_no_macro_and_no_pattern_is_recursi
     assert not names[0] & names[2]
 
 
+@pytest.mark.parametrize(
+    ("text", "most"), [(schedd_config(Settings()), 90), (negotiator_config(), 5), (startd_config(), 3)]
+)
+def test_text_is_short_enough_for_an_operator_to_review(text, most):
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    assert len(lines) <= most
+    assert max(map(len, lines)) <= 200
+
+
 def test_text_has_the_operators_choices():
     settings = Settings(
         daemon={"default_scope": "lofar", "max_age_hours": 1.25},
