@@ -72,18 +72,15 @@ _HEAD = """\
 
 _MACROS = rf"""
 # Patterns of what a user wrote, as unparse prints it without evaluating it ("" if it is absent): a list of strings, as
-# {{ "x:a","x:b" }}; the numbers of seconds, as 3600,,; and of the names with a comma after each, as x:a,x:b,
+# {{ "x:a","x:b" }}; and of the names with a comma after each, as x:a,x:b,
 DATALOCALITY_LIST = "^\\s*\\{{\\s*\"[^\"\\\\]*+\"(?:\\s*+,\\s*+\"[^\"\\\\]*+\")*+\\s*\\}}$"
-DATALOCALITY_SECONDS = "^(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$"
 DATALOCALITY_NAMES = "^(?:(?=[^,]{{1,{MAX_DID_CHARS}}},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++$"
 # Tests of these texts. The names joined by commas are evaluated only if RequiredDatasets is plain.
 DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets) == "undefined")
 DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
-DATALOCALITY_TIMES = strcat(unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
-DATALOCALITY_VALUES = (regexp("^(?:undefined|\"(?:auto|require|wait)\")?+$", unparse(DataLocality), "i") && regexp($(DATALOCALITY_SECONDS), $(DATALOCALITY_TIMES)))
-<joined># True of the factory of a late-materialized cluster, which is no job: its jobs come to the transform one by one.
-DATALOCALITY_FACTORY = (unparse(JobFactoryId) == unparse(ClusterId) && unparse(JobMaterializeDigestFile) != "")
-# True of a text that the schedd would expand where the transform adds to it: it may name itself, or a secret.
+DATALOCALITY_OPTIONS = strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
+DATALOCALITY_VALUES = regexp("^(?:undefined|\"(?:auto|require|wait)\")?+,(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$", $(DATALOCALITY_OPTIONS), "i")
+<joined># True of a text that the schedd would expand where the transform adds to it: it may name itself, or a secret.
 DATALOCALITY_MACRO = regexp("[$][A-Za-z]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
 # What may stay for the negotiator and slots, which evaluate it: a preference of GPUs by their number, or by properties in
 # which nothing names the job; and of a job that a transform has changed, its key, lane, times, rank and clause.
@@ -95,11 +92,10 @@ DATALOCALITY_WRONG = strcat(regexps("^[A-Za-z0-9._:/@=+~,-]*+(.)", $(DATALOCALIT
 DATALOCALITY_ALONE = "the job has an option of data locality, such as DataLocality, but not RequiredDatasets: is this name spelled right, with a + before it?"
 DATALOCALITY_UNIVERSE = "RequiredDatasets: jobs of the java, parallel and vm universes are not sent to their data; use vanilla, or leave it out"
 DATALOCALITY_NO_LIST = strcat("RequiredDatasets must be a list of strings, {{\"x:a\", \"x:b\"}}, or one string with commas; got ", substr(regexps("\\s++", unparse(RequiredDatasets), " ", "fg"), 0, 80))
-DATALOCALITY_NO_VALUE = "DataLocality is \"auto\", \"require\" or \"wait\"; MaxWait, MaxAge and ExpectedSeconds are whole seconds of up to 8 digits, 0 for MaxWait alone"
+DATALOCALITY_NO_VALUE = "DataLocality is \"auto\", \"require\" or \"wait\"; MaxWait, MaxAge and ExpectedSeconds are whole seconds of up to 8 digits, 0 for MaxWait alone; Requirements, Rank: no macro"
 DATALOCALITY_NO_NAME = strcat("every name in RequiredDatasets must be scope:name, up to {MAX_DID_CHARS} letters, digits and ._:/@=+~-, not ", $(DATALOCALITY_WRONG))
-DATALOCALITY_LISTED = $(DATALOCALITY_PLAIN) ? $(DATALOCALITY_VALUES) ? $(DATALOCALITY_NO_NAME) : $(DATALOCALITY_NO_VALUE) : $(DATALOCALITY_NO_LIST)
-DATALOCALITY_NO_MACRO = "Requirements and Rank of a job with RequiredDatasets must not have a macro, as $ with a name in parentheses"
-DATALOCALITY_WHY = $(DATALOCALITY_NONE) ? $(DATALOCALITY_ALONE) : unparse(JobUniverse) != "5" ? $(DATALOCALITY_UNIVERSE) : $(DATALOCALITY_MACRO) ? $(DATALOCALITY_NO_MACRO) : $(DATALOCALITY_LISTED)
+DATALOCALITY_LISTED = $(DATALOCALITY_PLAIN) ? $(DATALOCALITY_VALUES) && ! $(DATALOCALITY_MACRO) ? $(DATALOCALITY_NO_NAME) : $(DATALOCALITY_NO_VALUE) : $(DATALOCALITY_NO_LIST)
+DATALOCALITY_WHY = $(DATALOCALITY_NONE) ? $(DATALOCALITY_ALONE) : unparse(JobUniverse) != "5" ? $(DATALOCALITY_UNIVERSE) : $(DATALOCALITY_LISTED)
 """
 
 _JOINED = r"""DATALOCALITY_JOINED = join(",", isString(RequiredDatasets) ? split(RequiredDatasets, ", ") : RequiredDatasets)
@@ -118,15 +114,16 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    if $(dl_gpu)
       DELETE GPUPreference
    endif
-   # All that follows: for jobs that no schedd has transformed yet.
-   EVALMACRO dl_new ! $(DATALOCALITY_FACTORY) && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
+   # All that follows: for jobs that no schedd has transformed yet. The factory of a late-materialized cluster, which
+   # has its own number as JobFactoryId, is no job: its jobs come here one by one.
+   EVALMACRO dl_new unparse(JobFactoryId) != unparse(ClusterId) && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
    if $(dl_new)
    # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate these three: no user makes them.
    DELETE DataLocalityRank
    DELETE DataLocalityHere
    DELETE DataLocalityAnyAfter
 <own_csv>   EVALMACRO dl_good unparse(JobUniverse) == "5" && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ",")) && ! $(DATALOCALITY_MACRO)
-   EVALMACRO dl_free $(DATALOCALITY_NONE) && (unparse(JobUniverse) != "5" || regexp("^(?:,?+(?:undefined)?+){{4}}$", strcat(unparse(DataLocality), ",", $(DATALOCALITY_TIMES))))
+   EVALMACRO dl_free $(DATALOCALITY_NONE) && (unparse(JobUniverse) != "5" || regexp("^(?:,?+(?:undefined)?+){{4}}$", $(DATALOCALITY_OPTIONS)))
    EVALMACRO dl_wrong regexp("^(?:5|10|11|13)$", unparse(JobUniverse))
    EVALMACRO dl_late $(dl_wrong) && unparse(JobMaterializeDigestFile) != ""
    if $(dl_good)
@@ -174,8 +171,11 @@ _PLACE = f"""\
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
       EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : {AUTO_WAIT_SECONDS})
       EVALMACRO dl_step $(dl_for) < 2 ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
-      EVALSET DataLocalityAnyAfter DataLocality == "require" ? undefined : $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
-      EVALMACRO dl_here DataLocality == "require" ? "{HERE["require"]}" : "{HERE["auto"]}"
+      EVALMACRO dl_ends DataLocality != "require"
+      if $(dl_ends)
+         EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
+      endif
+      EVALMACRO dl_here $(dl_ends) ? "{HERE["auto"]}" : "{HERE["require"]}"
       EVALMACRO dl_here DataLocality == "wait" ? "{HERE["wait"]}" : "$(dl_here)"
       SET DataLocalityHere $(dl_here)
       # condor_submit has put the clause into Requirements (unparse prints =!= as isnt), if it read this file; see below.
@@ -211,7 +211,7 @@ SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING = true
 <checks>"""
 _CHECKS_REFUSE = rf"""
 # A vanilla job with datasets was transformed. What a transform deletes of one row of a cluster is then undefined.
-DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || $(DATALOCALITY_FACTORY) || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
+DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || unparse(JobFactoryId) != "" || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
 SUBMIT_REQUIREMENT_DataLocalityTransform = evalInEachContext($(DATALOCALITY_DONE), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"
 """

@@ -39,7 +39,6 @@ SENTENCES = {
     "alone": "is this name spelled right",
     "universe": "jobs of the java, parallel and vm universes",
     "local": "has no effect here",
-    "macro": "must not have a macro",
     "transform": "the schedd did not transform this job",
 }
 
@@ -387,7 +386,7 @@ def test_names_that_must_not_be_published_are_no_part_of_a_key():
 def test_each_mode_has_its_clause_in_whatever_letter_case(mode):
     ad = made(DataLocality=text(mode.capitalize()))
     assert (ad["DataLocality"], str(ad.lookup("DataLocalityHere"))) == (mode, str(ExprTree(HERE[mode])))
-    assert (str(ad.lookup("DataLocalityAnyAfter")) == "undefined") == (mode == "require")
+    assert ("DataLocalityAnyAfter" in ad) == (mode != "require")
     assert ad["DataLocalityMaxAge"] == 20700
 
 
@@ -477,14 +476,13 @@ def test_job_that_says_it_was_transformed_is_taken_as_it_is():
 )
 def test_text_that_the_schedd_would_expand_is_refused(name, macro):
     """The first expands itself without end, and ended a schedd; others show what a user may not see."""
-    assert refused(**{name: f'Arch =!= "{macro}"'}) == "macro"
+    assert refused(**{name: f'Arch =!= "{macro}"'}) == "values"
     assert refused(None, **{name: f'Arch =!= "{macro}"'}) is None
     assert refused(**{name: 'regexp("^(a|b)$", Machine) || Cost < "3$"'}) is None
 
 
-@pytest.mark.parametrize("more", [{}, {"JobMaterializeDigestFile": '""'}])
-def test_forged_factory_is_a_job(more):
-    ad = made(JobFactoryId="1", DataLocalityRank="5", DataLocalityHere="true", **more)
+def test_forged_factory_is_a_job():
+    ad = made(JobFactoryId="1", DataLocalityRank="5", DataLocalityHere="true")
     assert (ad["DataLocalityKey"], str(ad.lookup("DataLocalityRank"))) == (
         names_key([A, B]),
         str(ExprTree(JOB_RANK)),
