@@ -101,7 +101,7 @@ def test_service_starts_notifies_systemd_and_publishes_to_a_real_pool(installed)
     wait_for(installed.ready, "the daemon to be ready")
     wait_for(lambda: installed.ads().keys() == SITES, "the site ads in the collector")
     assert installed.ads()["UK"][0] == ["lofar:L1"]
-    wait_for(lambda: installed.show("StatusText") == "2 sites, 1 dataset; all is well", "a status")
+    wait_for(lambda: installed.show("StatusText") == "3 sites, 1 dataset; all is well", "a status")
 
 
 def test_last_commands_of_the_installation_page_report_no_problem(installed):
