@@ -349,9 +349,7 @@ class TestController(StagingTests):
         [rule] = self.rules_on(did)
         self.server.do("delete_rule", rule=rule["id"])
         world.step()
-        assert (
-            "somebody has shortened its lifetime in the catalogue" in world.overview.requests[0].description
-        )
+        assert "has shortened its lifetime in the catalogue" in world.overview.requests[0].description
         self.server.seed(("end_rule", {"rule": rule["id"]}), ("clean", {}))
         for _ in range(3):
             world.step()
