@@ -2,7 +2,6 @@
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import tracemalloc
@@ -30,7 +29,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 
 from .material import NOW, SITES, dids, survey, wants
-from .measure import measure_cpu, peak_mib
+from .measure import measure_cpu, peak_mib, run_in_process
 from .record import Figure, Result, round_samples
 
 COPIES = 2
@@ -103,7 +102,7 @@ def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
 def run(quick: bool = False) -> Result:
     """Measure each case in a process of its own."""
     count, repeats = (5_000, 1) if quick else (100_000, 5)
-    measurements = {case: in_process(case, count, repeats) for case in CASES}
+    measurements = {case: run_in_process("core", case, count, repeats) for case in CASES}
     figures = [figure for case, each in measurements.items() for figure in figures_of(case, each, count)]
     raw = {
         case: {
@@ -116,17 +115,6 @@ def run(quick: bool = False) -> Result:
         count=count, datasets=count // COPIES, changes=CHANGES, copies=COPIES, repeats=repeats
     )
     return Result("core", tuple(figures), how, raw)
-
-
-def in_process(case: str, count: int, repeats: int) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.core", case, str(count), str(repeats)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[1],
-    )
-    return dict(json.loads(done.stdout))
 
 
 def figures_of(case: str, taken: dict[str, Any], count: int) -> list[Figure]:

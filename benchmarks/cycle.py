@@ -4,13 +4,12 @@ import gc
 import itertools
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,22 +19,13 @@ from hydrator.daemon.daemon import Daemon
 from hydrator.daemon.logs import configure_logs
 from hydrator.daemon.process import ServiceManager, limit_arenas
 from hydrator.daemon.runtime import MACHINE
-from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Site, to_unix
-from hydrator.domain.ports import (
-    IdleJobs,
-    PoolSnapshot,
-    Resources,
-    RunningJobs,
-    ScheddLoad,
-    ScheddQueue,
-    SlotGroup,
-)
+from hydrator.domain.model import Did, Site
+from hydrator.domain.ports import PoolSnapshot, ScheddQueue
 from hydrator.state.store import Store
 from hydrator.wiring.assembly import Parts, assemble
 
-from .material import SITES, dids
-from .measure import peak_mib
+from .material import SITES, SLOTS, MadePool, dids
+from .measure import peak_mib, run_in_process
 from .record import Figure, Result
 
 DATASETS, CHANGES, CYCLES = 10_000, 100, 5
@@ -45,14 +35,12 @@ GOALS = {"100,000 replicas": 1.5, "1,000,000 replicas": 4.0}
 POLL_SECONDS = 20
 
 
-class MadePool:
-    """A pool with some idle jobs and a running job for each of *names*, and free slots at each site."""
+class CountedPool:
+    """The pool in memory, with the CPU seconds of this process at each question."""
 
     def __init__(self, names: list[Did]) -> None:
-        self._sets = [((did,), set_key([did])) for did in names]
-        self._turn = 0
+        self._made = MadePool(names, timedelta(seconds=POLL_SECONDS))
         self.polled_at: list[float] = []
-        """CPU seconds of this process at each question."""
         self.last: PoolSnapshot | None = None
 
     def restore(self, queues: Mapping[str, ScheddQueue]) -> None:
@@ -61,24 +49,10 @@ class MadePool:
     def read_snapshot(self, *, waits: bool = False) -> PoolSnapshot:  # noqa: ARG002
         """Return another load at each call; see :class:`hydrator.domain.ports.PoolReader`."""
         self.polled_at.append(time.process_time())
-        now, self._turn = MACHINE.clock(), self._turn + 1
-        counts = [1 + (place + self._turn) % 7 for place in range(len(self._sets))]
-        queued = tuple(
-            QueuedJobs(names, count, key) for (names, key), count in zip(self._sets, counts, strict=True)
-        )
-        idle = tuple(IdleJobs(one.job_count, one.key, lane=place % 5) for place, one in enumerate(queued))
-        running = tuple(self._run(place, key, now) for place, (_, key) in enumerate(self._sets))
-        queue = ScheddQueue(ScheddDemand(now, queued), ScheddLoad(idle, running))
-        slots = tuple(
-            SlotGroup(site, Resources(8.0), Resources(free), 25) for site in SITES for free in (0.0, 2.0)
-        )
-        self.last = PoolSnapshot(now, {"schedd": queue}, {}, slots)
+        now = MACHINE.clock()
+        self._made.turn += 1
+        self.last = PoolSnapshot(now, {"schedd": self._made.read_queue(now)}, {}, SLOTS)
         return self.last
-
-    def _run(self, place: int, key: Any, now: datetime) -> RunningJobs:
-        lap, polls = divmod(place + self._turn, 50)
-        started_at = (to_unix(now) - polls * POLL_SECONDS,)
-        return RunningJobs(started_at, SITES[lap % len(SITES)], key, None, "read 60 s from SITE00")
 
     def close(self) -> None:
         """Do nothing: no connection is open."""
@@ -103,7 +77,7 @@ def measure(copies: int, dataset_count: int, cycles: int) -> dict[str, Any]:
     Returns the CPU seconds of this process from one query of the pool to the next: the first, and later ones.
     """
     names = dids(dataset_count)
-    pool = MadePool(names)
+    pool = CountedPool(names)
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         file = base / "catalogue.json"
@@ -137,7 +111,7 @@ def measure(copies: int, dataset_count: int, cycles: int) -> dict[str, Any]:
     return {"first": spans[0], "later": spans[1:], "peak": peak_mib()}
 
 
-def assemble_with(pool: MadePool, settings: Settings, *rest: Any, **named: Any) -> Parts:
+def assemble_with(pool: CountedPool, settings: Settings, *rest: Any, **named: Any) -> Parts:
     """Build the parts of the daemon, with *pool* in place of the schedds."""
     return replace(assemble(settings, *rest, **named), queues=pool)
 
@@ -147,24 +121,13 @@ def run(quick: bool = False) -> Result:
     dataset_count, cycles = (DATASETS // 10, 2) if quick else (DATASETS, CYCLES)
     figures, samples = [], {}
     for name, copies in COPIES.items():
-        samples[name] = taken = in_process(copies, dataset_count, cycles)
+        samples[name] = taken = run_in_process("cycle", copies, dataset_count, cycles)
         figures += [
             Figure(f"{name}: first interval", taken["first"], "s", None, "with the start of the daemon"),
             Figure(f"{name}: a later interval", statistics.median(taken["later"]), "s", GOALS[name]),
             Figure(f"{name}: peak memory of the process", taken["peak"], "MiB"),
         ]
     return Result("cycle", tuple(figures), " ".join(HOW.split()), samples)
-
-
-def in_process(*numbers: int) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.cycle", *map(str, numbers)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[1],
-    )
-    return dict(json.loads(done.stdout))
 
 
 HOW = f"""\

@@ -1,7 +1,7 @@
 """Inputs of the sizes in the goals: catalogues, demand and the resulting ads."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
@@ -10,12 +10,16 @@ from hydrator.domain.model import (
     DemandEntry,
     Did,
     Origin,
+    QueuedJobs,
     Replica,
     ReplicaState,
+    ScheddDemand,
     Seen,
     Site,
     Survey,
+    to_unix,
 )
+from hydrator.domain.ports import IdleJobs, Resources, RunningJobs, ScheddLoad, ScheddQueue, SlotGroup
 from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.state import ReconcileState
 
@@ -58,3 +62,31 @@ def busy_site_ads(count: int, at: datetime = NOW) -> Evaluation:
     return evaluate(
         ReconcileState(), answers, wants(names), published_generations={}, settings=Settings(), now=at
     )
+
+
+SLOTS = tuple(SlotGroup(site, Resources(8.0), Resources(free), 25) for site in SITES for free in (0.0, 2.0))
+"""50 slots of 8 cores at each site; half of them have two free cores."""
+
+
+class MadePool:
+    """The queue of a schedd: each of *names* has some idle jobs, and a running job that ends after 50 polls.
+
+    The next running job is then at another site.
+    """
+
+    def __init__(self, names: Iterable[Did], poll: timedelta) -> None:
+        self._sets = [((did,), set_key([did])) for did in names]
+        self._poll = poll
+        self.turn = 0
+
+    def read_queue(self, now: datetime) -> ScheddQueue:
+        """Return the queue at the poll number ``turn``."""
+        queued, idle, running = [], [], []
+        for place, (dids, key) in enumerate(self._sets):
+            count = 1 + (place + self.turn) % 7
+            queued.append(QueuedJobs(dids, count, key))
+            idle.append(IdleJobs(count, key, lane=place % 5))
+            lap, polls = divmod(place + self.turn, 50)
+            started_at = (to_unix(now - polls * self._poll),)
+            running.append(RunningJobs(started_at, SITES[lap % len(SITES)], key, None, "read 60 s from CAM"))
+        return ScheddQueue(ScheddDemand(now, tuple(queued)), ScheddLoad(tuple(idle), tuple(running)))

@@ -1,12 +1,15 @@
 """CPU time and memory of processes, from /proc."""
 
+import json
 import os
 import re
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -54,6 +57,18 @@ def measure_cpu(work: Callable[[], _T]) -> tuple[float, _T]:
     started_at = time.process_time()
     result = work()
     return time.process_time() - started_at, result
+
+
+def run_in_process(benchmark: str, *arguments: object) -> dict[str, Any]:
+    """Run the module of *benchmark* in a process of its own; return the JSON that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{benchmark}", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    return dict(json.loads(done.stdout))
 
 
 def peak_mib() -> float:

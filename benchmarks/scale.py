@@ -3,7 +3,6 @@
 import gc
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from hydrator.config import Settings
-from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import (
     Demand,
@@ -26,18 +24,17 @@ from hydrator.domain.model import (
     Site,
     Snapshot,
     Survey,
-    to_unix,
 )
 from hydrator.domain.network import Rate
-from hydrator.domain.ports import IdleJobs, PoolLoad, Resources, RunningJobs, ScheddLoad, SlotGroup
+from hydrator.domain.ports import PoolLoad
 from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.openings import Pacer
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 
-from .material import NOW, SITES, dids, survey, wants
-from .measure import measure_cpu, peak_mib
+from .material import NOW, SITES, SLOTS, MadePool, dids, survey, wants
+from .measure import measure_cpu, peak_mib, run_in_process
 from .record import Figure, Result
 
 POLL = timedelta(seconds=30)
@@ -150,36 +147,11 @@ def measure(shape: Shape, repeats: int) -> dict[str, Any]:
     return taken
 
 
-class MadePool:
-    """The load of a pool with jobs for *names*, and the rates between its sites.
-
-    Each site has 50 slots of 8 cores, half of them with two free cores. Each set has some idle jobs and
-    one running job, which ends after 50 polls; the next one then runs at another site.
-    """
-
-    def __init__(self, names: list[Did]) -> None:
-        self._keys = [set_key([did]) for did in names]
-        self._slots = tuple(
-            SlotGroup(site, Resources(8.0), Resources(free), 25) for site in SITES for free in (0.0, 2.0)
-        )
-        self.turn = 0
-
-    def read_load(self) -> PoolLoad:
-        """Return the load at the poll number ``turn``; see :class:`hydrator.domain.ports.PoolLoad`."""
-        idle, running = [], []
-        for place, key in enumerate(self._keys):
-            idle.append(IdleJobs(1 + (place + self.turn) % 7, key, lane=place % 5))
-            lap, polls = divmod(place + self.turn, 50)
-            started_at = (to_unix(self.now - polls * POLL),)
-            running.append(RunningJobs(started_at, SITES[lap % len(SITES)], key, None, "read 60 s from CAM"))
-        return PoolLoad(self.now, {"schedd": ScheddLoad(tuple(idle), tuple(running))}, self._slots)
-
-    @property
-    def now(self) -> datetime:
-        return NOW + self.turn * POLL
+class OneRate:
+    """The same rate for all pairs of sites."""
 
     def rate(self, source: Site, destination: Site) -> Rate:  # noqa: ARG002
-        """Return the same rate for all pairs of sites; see hydrator.domain.network.RateLookup."""
+        """Return the rate; see hydrator.domain.network.RateLookup."""
         return Rate(100e6, "benchmark")
 
 
@@ -198,8 +170,8 @@ def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
         return made
 
     for name in ("off", "on"):
-        pool = MadePool(names)
-        pacer = Pacer(Settings(), lambda pool=pool: pool)  # type: ignore[misc]
+        pool = MadePool(names, POLL)
+        pacer = Pacer(Settings(), OneRate)
         shape = Shape(name, sets, HOME_SITES, 1)
         answer = survey(replicas(names, shape), NOW)
         state, spent = ReconcileState(), []
@@ -207,7 +179,8 @@ def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
             pool.turn = turn
             if turn:
                 answer = repeat_survey(answer, min(100, sets), turn)
-            pacer.update_load(pool.read_load())
+            now = NOW + turn * POLL
+            pacer.update_load(PoolLoad(now, {"schedd": pool.read_queue(now).load}, SLOTS))
             openings = partial(pace, pacer, at=answer.started_at)
             more = (openings,) if name == "on" else ()
             seconds, evaluation = measure_cpu(partial(cycle, state, answer, demand, *more))
@@ -244,7 +217,7 @@ def run(quick: bool = False) -> Result:
     shapes = [Shape(s.name, s.datasets // 100, s.sites, s.storages) for s in SHAPES] if quick else SHAPES
     repeats = 1 if quick else 3
     measurements = {
-        shape.name: in_process(shape.name, shape.datasets, shape.sites, shape.storages, repeats)
+        shape.name: run_in_process("scale", shape.name, shape.datasets, shape.sites, shape.storages, repeats)
         for shape in shapes
     }
     figures = [figure for shape in shapes for figure in figures_of(shape, measurements[shape.name])]
@@ -252,20 +225,9 @@ def run(quick: bool = False) -> Result:
     grown = middle(large, "100") / middle(small, "100")
     figures.append(Figure("100 changes: ten times the replicas cost", grown, "times", note="10,000 wanted"))
     sets = PACED_SETS // 5 if quick else PACED_SETS
-    measurements["pacing"] = in_process("pacing", sets, repeats)
+    measurements["pacing"] = run_in_process("scale", "pacing", sets, repeats)
     figures += figures_of_pacing(sets, measurements["pacing"])
     return Result("scale", tuple(figures), " ".join(HOW.split()), measurements)
-
-
-def in_process(name: str, *numbers: int) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.scale", name, *map(str, numbers)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[1],
-    )
-    return dict(json.loads(done.stdout))
 
 
 def middle(taken: Mapping[str, Any], changes: str, what: str = "changed") -> float:
