@@ -327,6 +327,11 @@ class Snapshot:
     misspelt_dids: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
     unread_dids: frozenset[Did] = frozenset()
 
+    @property
+    def present_dids(self) -> frozenset[Did]:
+        """Return the datasets of which a site has at least a part."""
+        return frozenset[Did]().union(*(site.facts for site in self.sites.values()))
+
     def sum_bytes(self, dids: Sequence[Did]) -> int | None:
         """Return the bytes of all *dids*; None if there are none, or if a size is unknown."""
         known = [size for did in dids if (size := self.bytes_total.get(did)) is not None]

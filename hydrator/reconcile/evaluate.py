@@ -91,7 +91,8 @@ def evaluate(
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
     cycle = _Cycle(state, memories, demand, settings, budget, now)
     guard = cycle.hold_losses(approved_losses or {})
-    holds = {**cycle.continue_holds(withheld_reasons or {}, approved_losses or {}), **guard.held_losses}
+    continued = cycle.continue_holds((withheld_reasons or {}).keys(), approved_losses or {})
+    holds = {**continued, **guard.held_losses}
     guard = replace(guard, held_losses=dict(sorted(holds.items())))
     snapshot = build_snapshot(
         guard.memories,
@@ -172,21 +173,22 @@ class _Cycle:
         ).run()
 
     def continue_holds(
-        self, withheld_sites: Collection[Site], approved_losses: Mapping[Site, AbstractSet[Did]]
+        self, withheld_sites: AbstractSet[Site], approved_losses: Mapping[Site, AbstractSet[Did]]
     ) -> dict[Site, HeldLoss]:
         """Return the holds of withheld sites: a daemon whose clock was set back has them without facts.
 
         A dataset is held until a catalogue lists it at the site again, or the operator approves its loss.
         """
         holds = {}
-        for site, held in self.state.held_losses.items() if withheld_sites else ():
+        for site in self.state.held_losses.keys() & withheld_sites:
+            held = self.state.held_losses[site]
             missing = {
                 did: polls
                 for did, polls in held.missing_polls.items()
                 if did not in approved_losses.get(site, ())
                 and not any(memory.find_fact(did, site) for memory in self.memories.values())
             }
-            if missing and site in withheld_sites:
+            if missing:
                 holds[site] = replace(held, missing_polls=missing)
         return holds
 

@@ -594,8 +594,7 @@ class _Facts:
             oldest_at[site] = min((at or known.as_of for at in times), default=None)
             is_complete = map(is_, states_of_rows, repeat(DatasetState.AVAILABLE))
             complete_by_site.append(frozenset(compress(rows, is_complete)))
-        present = frozenset[Did]().union(*(known.facts.keys() for known in snapshot.sites.values()))
-        return cls(states, oldest_at, complete_by_site, present)
+        return cls(states, oldest_at, complete_by_site, snapshot.present_dids)
 
     def count_jobs_with_site(self, demand: Demand) -> Count:
         """Count the jobs whose datasets are all complete at one site."""

@@ -83,14 +83,13 @@ class ServerState:
         Each request adds the time, the ads and the other values that change between two cycles.
         """
         snapshot, demand = report.evaluation.snapshot, report.demand
-        facts = (site.facts.keys() for site in snapshot.sites.values())
         return cls(
             now=report.started_at,
             cycle=view,
             knowledge=build_knowledge(report),
             demand=demand,
             load=report.paced.load,
-            known_dids=demand.dids.union(snapshot.unseen_reasons, *facts),
+            known_dids=demand.dids.union(snapshot.unseen_reasons, snapshot.present_dids),
         )
 
     @property

@@ -112,6 +112,6 @@ def add_similar_names(
     absent = find_absent_dids(knowledge, dids)
     if not absent:
         return knowledge
-    known = {did for site in knowledge.snapshot.sites.values() for did in site.facts} | set(names)
+    known = knowledge.snapshot.present_dids.union(names)
     near = {did: similar for did in absent[:MAX_SEARCHED] if (similar := similar_names(did, known))}
     return replace(knowledge, similar_names={**knowledge.similar_names, **near})

@@ -7,7 +7,7 @@ import typer
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, parse_dids, read_typed
 from hydrator.cli.output.printing import print_result
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.model import Did, Site
+from hydrator.domain.model import Site
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -100,8 +100,8 @@ def datasets(
         print_result(as_json, rows, lambda: show.print_provenance(rows, now))
         return
     knowledge = add_similar_names(facts.knowledge, names)
-    present = frozenset[Did]().union(*(known.facts for known in knowledge.snapshot.sites.values()))
-    unseen = find_unseen(facts.demand, knowledge.snapshot, facts.memories, present)
+    snapshot = knowledge.snapshot
+    unseen = find_unseen(facts.demand, snapshot, facts.memories, snapshot.present_dids)
     shown = build_datasets(names, knowledge, facts.demand, unseen)
     print_result(as_json, shown, lambda: show.print_datasets(shown, now))
 
