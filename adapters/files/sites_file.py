@@ -70,7 +70,7 @@ def _document_type() -> TypeAdapter[_Document]:
 
 @dataclass(frozen=True, slots=True)
 class _SiteContents:
-    """What the file has of one site: its ad, the DIDs of its AVAILABLE datasets, and its sets by key.
+    """The content of the file for one site: its ad, the DIDs of its AVAILABLE datasets, and its sets by key.
 
     ``extras`` has the fields of the site's row about openings.
     """

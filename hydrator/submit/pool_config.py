@@ -115,7 +115,7 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
       DELETE GPUPreference
    endif
    # All that follows: for jobs that no schedd has transformed yet. The factory of a late-materialized cluster, which
-   # has its own number as JobFactoryId, is no job: its jobs come here one by one.
+   # has its own number as JobFactoryId, is no job: the schedd transforms its jobs one by one.
    EVALMACRO dl_new unparse(JobFactoryId) != unparse(ClusterId) && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
    if $(dl_new)
    # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate these three: no user makes them.

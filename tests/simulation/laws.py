@@ -201,7 +201,7 @@ class Laws:
         self._approved.update((site, did) for did in dids)
 
     def note_sent(self, publisher: str, ad: SiteAd, before: SiteAd | None, *, is_lost: bool) -> None:
-        """Note that *ad* was sent in place of *before*, and whether it was lost: nobody can read it back."""
+        """Note that *ad* replaces *before*, and whether a publisher lost *ad*, so that no reader finds it."""
         version = ad.generation, to_unix(ad.as_of)
         if not is_lost:
             self._lost_ads.pop((publisher, ad.site), None)

@@ -279,7 +279,7 @@ def test_preference_of_gpus_stays_only_if_nothing_in_it_refers_to_the_job(datase
 
 
 def test_row_without_datasets_is_taken_in_a_cluster_whose_first_row_has_them():
-    """What a transform deletes of a row is then undefined: the cluster's ad has the attribute too."""
+    """An attribute that a transform deletes from a row is undefined: the cluster's ad has it too."""
     first = {"RequiredDatasets": BOTH, "DataLocality": text("wait"), "DataLocalityAnyAfter": "5"}
     ad = SCHEDD.transformed(dict.fromkeys(first, "undefined"), first)
     assert str(ad.lookup("RequiredDatasets")) == "undefined"

@@ -1,4 +1,4 @@
-"""What the process of a Rucio catalogue is given for rucio-clients."""
+"""The environment of the process of a Rucio catalogue, with the configuration of rucio-clients."""
 
 import os
 from pathlib import Path

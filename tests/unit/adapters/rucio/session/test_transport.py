@@ -1,4 +1,4 @@
-"""What Rucio's answer to a write says: it was executed, it was refused, or nobody knows."""
+"""The outcome of a write by Rucio's answer: executed, refused, or unknown."""
 
 import pytest
 import requests
