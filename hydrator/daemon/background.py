@@ -165,9 +165,10 @@ class MaintenanceTasks(BackgroundWorker):
 
         The cycle reports why the state cannot be written. Then the sums of *batch* are lost.
         """
-        now, store = self._clock(), self._context.store
+        now, store, report = self._clock(), self._context.store, self._context.report
+        snapshot = report.evaluation.snapshot if report else None
         try:
-            if batch and (hour := sum_batch(batch, now)):
+            if batch and (hour := sum_batch(batch, snapshot, now)):
                 add_hour(store, hour)
             self._context.locality = build_overview(load_hours(store, now - MAX_AGE), now)
         except StateError as error:

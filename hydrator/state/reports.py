@@ -20,12 +20,25 @@ _KEY: Final = "locality hours"
 class LocalityHour:
     """The jobs with datasets that the daemon counted in the hour that began at ``started_at``.
 
-    ``local_count`` of them started beside their data.
+    ``local_count`` of them started beside their data. ``byte_count`` are the bytes of their datasets, as far
+    as these are known, and ``local_bytes`` those of them that were at the site of the job.
     """
 
     started_at: datetime
     local_count: int = 0
     job_count: int = 0
+    local_bytes: int = 0
+    byte_count: int = 0
+
+    def __add__(self, other: "LocalityHour") -> "LocalityHour":
+        """Return the sums of both, with the time of the first."""
+        return LocalityHour(
+            self.started_at,
+            self.local_count + other.local_count,
+            self.job_count + other.job_count,
+            self.local_bytes + other.local_bytes,
+            self.byte_count + other.byte_count,
+        )
 
 
 def begin_of_hour(time: datetime) -> datetime:
@@ -41,8 +54,7 @@ def add_hour(store: Store, hour: LocalityHour) -> None:
     """
     at, oldest = hour.started_at, hour.started_at - MAX_AGE
     hours = {one.started_at: one for one in load_hours(store, oldest) if oldest < one.started_at <= at}
-    old = hours.get(at, LocalityHour(at))
-    hours[at] = LocalityHour(at, old.local_count + hour.local_count, old.job_count + hour.job_count)
+    hours[at] = hours.get(at, LocalityHour(at)) + hour
     store.save_report(_KEY, [hours[one] for one in sorted(hours)])
 
 

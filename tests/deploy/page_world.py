@@ -87,7 +87,7 @@ def _hours() -> list[LocalityHour]:
         share = min(0.97, 0.55 + 0.42 * (1 - age / 720) + dice.uniform(-0.06, 0.06))
         jobs = dice.randint(20, 60)
         local = int(jobs * share)
-        hours.append(LocalityHour(NOON - age * HOUR, local, jobs))
+        hours.append(LocalityHour(NOON - age * HOUR, local, jobs, 5 * local * 10**11, 5 * jobs * 10**11))
     return hours
 
 

@@ -6,17 +6,17 @@ from hydrator.state.reports import MAX_AGE, LocalityHour, add_hour, begin_of_hou
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 
-FIRST = LocalityHour(NOON, 3, 10)
+FIRST = LocalityHour(NOON, 3, 10, 5, 7)
 
 
 def test_sums_of_one_hour_add_up_and_survive_a_restart(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         add_hour(store, FIRST)
-        add_hour(store, LocalityHour(NOON, 1, 1))
+        add_hour(store, LocalityHour(NOON, 1, 1, 20, 30))
         add_hour(store, LocalityHour(NOON + HOUR, 0, 1))
     with Store.open_to_read(tmp_path) as store:
         assert load_hours(store, NOON) == [
-            LocalityHour(NOON, 4, 11),
+            LocalityHour(NOON, 4, 11, 25, 37),
             LocalityHour(NOON + HOUR, 0, 1),
         ]
         assert load_hours(store, NOON + MINUTE) == [LocalityHour(NOON + HOUR, 0, 1)]

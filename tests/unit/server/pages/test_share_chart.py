@@ -16,7 +16,7 @@ NOTHING = "No job with datasets has ended since the daemon began to count."
 
 def page(days, *hours: LocalitySpan, now=NOON) -> str:
     overview = LocalityOverview(
-        days, LocalitySpan(NOON - DAY, 4, 0.75), LocalitySpan(NOON - WEEK, 1040, 0.5), hours
+        days, LocalitySpan(NOON - DAY, 4, 0.75, 2_000_000, 0.9), LocalitySpan(NOON - WEEK, 1040, 0.5), hours
     )
     return render_overview(server_state({}, Snapshot({}), None, None, now, locality=overview))
 
@@ -34,7 +34,7 @@ def test_day_has_a_bar_as_high_as_its_share_and_days_without_jobs_have_none():
     assert "by hour" not in text, "nothing is known of the last hours"
     assert NOTHING not in text
     words = " ".join(re.sub(r"<[^>]*>", " ", text).split())
-    assert "75 % of 4 jobs in 24 h 50 % of 1,040 in 7 days" in words
+    assert "75 % of 4 jobs in 24 h, 90 % of 2 MB 50 % of 1,040 jobs in 7 days" in words
 
 
 def test_hours_have_their_place_on_the_axis_and_older_ones_are_left_out():
