@@ -16,6 +16,8 @@ def main() -> None:
     """Run the command that the arguments of this process name."""
     # nearly all objects of a command live until its end: to search for others takes a tenth of its CPU
     gc.set_threshold(100_000)
+    # pydantic would read the files of all installed packages to find extensions of itself
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - open until the end

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic_settings import SettingsError
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.files import read_limited
 
 from .settings import Settings
-from .validation import cross_checks, describe_bad_variable, describe_problem, escape_line_breaks
+from .validation import cross_checks, describe_problem, escape_line_breaks
 
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 """The variable with the folder of a unit's credentials; see systemd.exec(5)."""
@@ -45,17 +44,25 @@ def load(path: Path) -> Settings:
 def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
     """Check *data*, the parsed TOML; see :func:`load`."""
     try:
-        settings = Settings(**data)
+        settings = _build_settings(data)
     except ValidationError as error:
         problems = [describe_problem(detail) for detail in error.errors()]
         problems += cross_checks(data)
         raise ConfigError([f"{origin}: {escape_line_breaks(problem)}" for problem in problems]) from error
-    except SettingsError as error:
-        raise ConfigError([describe_bad_variable(error)]) from error
     problems = cross_checks(settings.model_dump())
     if problems:
         raise ConfigError([f"{origin}: {escape_line_breaks(problem)}" for problem in problems])
     return _make_paths_absolute(settings, folder)
+
+
+def _build_settings(data: Mapping[str, Any]) -> Settings:
+    """Build the settings of *data*; variables of the environment have priority."""
+    sections = tuple(f"HYDRATOR_{name.upper()}" for name in Settings.model_fields)
+    if any(name.upper().startswith(sections) for name in os.environ):
+        from .environment import override
+
+        return override(data)
+    return Settings(**data)
 
 
 def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:

@@ -4,7 +4,6 @@ from datetime import timedelta
 from functools import cached_property
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from hydrator.domain.model import Did, parse_did
 
@@ -15,6 +14,7 @@ from .daemon import (
     LogSettings,
     SitesSettings,
 )
+from .fields import Section
 from .jobs import DemandSettings, JobsSettings, StorageArea, SubmitSettings
 from .network import NetworkSettings
 from .publishers import PublishSettings
@@ -22,12 +22,8 @@ from .safety import RemovalGuardSettings
 from .staging import StagingSettings
 
 
-class Settings(BaseSettings):
-    """All sections of the configuration; an environment variable has priority over the file."""
-
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix="HYDRATOR_", env_nested_delimiter="__", env_ignore_empty=True
-    )
+class Settings(Section):
+    """All sections of the configuration."""
 
     # model_construct: a constant needs no check, and building the checks of each section slows every command
     daemon: DaemonSettings = DaemonSettings.model_construct()
@@ -54,14 +50,3 @@ class Settings(BaseSettings):
         """Return for how long jobs need their data of *catalogue* after their start."""
         own = (one for one in self.catalogue if one.name == catalogue)
         return timedelta(hours=getattr(next(own, None), "expiry_margin_hours", EXPIRY_MARGIN_HOURS))
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return env_settings, init_settings

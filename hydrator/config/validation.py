@@ -1,14 +1,12 @@
 """Problems of a configuration: one sentence each, with its key."""
 
 import difflib
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
-from pydantic_settings import SettingsError
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import parse_did
@@ -29,17 +27,6 @@ def escape_line_breaks(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
     )
-
-
-def describe_bad_variable(error: SettingsError) -> str:
-    """Return a sentence about an environment variable that sets a list or a section but is not JSON."""
-    key = re.search(r'field "([^"]+)"', str(error))
-    names = [
-        name
-        for name in os.environ
-        if key and re.fullmatch(rf"HYDRATOR_(\w+__)?{key[1]}(__\w+)?", name, re.IGNORECASE)
-    ]
-    return f'environment: {" or ".join(sorted(names)) or error}: the value must be JSON, such as ["a", "b"]'
 
 
 _PYTHON_TYPE = re.compile(r" (?:for|of) <class '[\w.]+'>")

@@ -18,7 +18,7 @@ from tests.factories import L1, NOON, holding, memory, replica
 pytestmark = pytest.mark.outside
 
 DAEMON = ("apscheduler", "htcondor2", "httpx", "hydrator.daemon", "hydrator.server", "jinja2", "rucio")
-DAEMON += ("prometheus_client", "stamina", "starlette", "uvicorn")
+DAEMON += ("prometheus_client", "pydantic_settings", "stamina", "starlette", "uvicorn")
 CORE = ("hydrator.domain.ports", "hydrator.reconcile.evaluate", "hydrator.reconcile.openings")
 CORE += ("hydrator.reconcile.result", "hydrator.staging")
 TREE = typer.main.get_command(app)
@@ -99,7 +99,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_command_that_reads_the_state_loads_no_part_of_the_daemon(command, unneeded, config):
     modules = run(command, "--json", "-c", config)
     assert "hydrator.state.store" in modules
-    assert loaded_parts(modules, *DAEMON, *CORE, *unneeded, "adapters", "structlog") == []
+    assert loaded_parts(modules, *DAEMON, *CORE, *unneeded, "adapters", "asyncio", "structlog") == []
 
 
 def test_defaults_of_the_settings_build_no_checks():
