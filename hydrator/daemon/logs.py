@@ -167,7 +167,7 @@ def _demand_problems(demand: DemandView) -> dict[str, Any]:
         "case_collisions": demand.clashes,
         "misspelt": demand.misspelt,
         "refused_demand": demand.refused,
-        "withheld_keys": demand.withheld_keys,
+        "wrong_keys": demand.wrong_keys,
     }
 
 

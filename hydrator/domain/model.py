@@ -227,8 +227,8 @@ class ScheddDemand:
 class DemandEntry:
     """Datasets that the same jobs need, the number of these jobs, and the time when a job last named them.
 
-    ``key`` is the key by which the jobs look the set up; None if no ad may have it, because jobs with
-    another list have it too. The same set may have several keys, each in an entry of its own.
+    ``key`` is the key by which the jobs look the set up; None if it does not stand for this list alone: then
+    no ad answers for the set. The same set may have several keys, each in an entry of its own.
     """
 
     dids: tuple[Did, ...]
@@ -247,20 +247,24 @@ class DemandEntry:
 class Demand:
     """The datasets that jobs, pins and patterns name, highest priority first.
 
-    ``rejected_texts`` has the names that are not valid DIDs, each with the reason. ``withheld_keys``
-    has each ``DataLocalityKey`` that is of two lists of datasets, or not of its job's list, and the number
-    of jobs that have it. ``never`` has the patterns of names that are never published: no entry names a
-    dataset that matches.
+    ``rejected_texts`` has the names that are not valid DIDs, each with the reason. ``wrong_keys`` has each
+    ``DataLocalityKey`` of jobs for whose list it does not stand alone, and their number. ``never`` has the
+    patterns of names that are never published: no entry names a dataset that matches.
     """
 
     entries: tuple[DemandEntry, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
-    withheld_keys: Mapping[str, int] = field(default_factory=dict)
+    wrong_keys: Mapping[str, int] = field(default_factory=dict)
     never: tuple[str, ...] = ()
 
     @cached_property
     def dids(self) -> frozenset[Did]:
         return frozenset(did for want in self.entries for did in want.dids)
+
+    @cached_property
+    def withheld_keys(self) -> frozenset[str]:
+        """The wrong keys that stand for no list at all."""
+        return frozenset(self.wrong_keys).difference(want.key for want in self.entries if want.key)
 
     @cached_property
     def kept_dids(self) -> frozenset[Did]:

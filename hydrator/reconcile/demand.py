@@ -3,11 +3,13 @@
 A dataset stays demanded for some time after its last job left the queue, so that the next run of a campaign
 finds the dataset in the ads. A dataset that is no longer demanded leaves the ads; this is not a loss of data.
 
-Each set has the key that its jobs look up. A key that is not of its job's list, or of two lists, is withheld:
-an answer for one list would start jobs of the other where their data is not.
+Each set has the key that its jobs look up. A user can write any key into a job, so a key stands for one list
+whatever jobs have it: a hash or names for the list that they are of, a cluster's key for the list of the jobs
+at its schedd. No site answers for other lists with the key, and for none of two lists of a cluster: the jobs
+of one would start where their data is not.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -118,10 +120,13 @@ def build_demand(
     catalogue is asked about it, and nothing that the daemon publishes has its name.
     """
     entries = [old for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
-    withheld = _find_withheld_keys(entries)
+    lists = _find_list_of_each_key(entries)
+    wrong_keys: Counter[str] = Counter()
     merged: dict[tuple[tuple[Did, ...], str | None], DemandEntry] = {}
     for old in entries:
-        key = None if old.key in withheld else SetKey(old.key)
+        key = SetKey(old.key) if lists.get(old.key) == old.dids else None
+        if key is None:
+            wrong_keys[old.key] += old.jobs
         other = merged.get((old.dids, key))
         merged[old.dids, key] = DemandEntry(
             old.dids,
@@ -130,8 +135,8 @@ def build_demand(
             max(old.last_demanded_at, other.last_demanded_at) if other else old.last_demanded_at,
             key,
         )
-    pinned = [_single_entry(did, Origin.PIN, now, withheld) for did in sorted(set(pins))]
-    matched = [_single_entry(did, Origin.PATTERN, now, withheld) for did in sorted(matches)]
+    pinned = [_single_entry(did, Origin.PIN, now) for did in sorted(set(pins))]
+    matched = [_single_entry(did, Origin.PATTERN, now) for did in sorted(matches)]
     named = [one for one in (*pinned, *matched) if not matches_any(one.dids[0], never)]
     rejected_texts = {
         text: why for text, why in memory.rejected_texts.items() if not matches_any(text, never)
@@ -139,40 +144,38 @@ def build_demand(
     return Demand(
         tuple(sorted([*named, *merged.values()], key=_priority_key)),
         rejected_texts,
-        withheld,
+        dict(sorted(wrong_keys.items())),
         never,
     )
 
 
-WITHHELD_KEY_TODO = "a short list without DataLocalityKey, a long one by hydrator submit"
-"""The advice for jobs whose key is withheld: what to submit in their place."""
+WRONG_KEY_TODO = "a short list without DataLocalityKey, a long one by hydrator submit"
+"""The advice for jobs with a wrong key: what to submit in their place."""
 
 
-def describe_withheld_key(key: str, job_count: int) -> str:
-    """Return one sentence on a key in ``Demand.withheld_keys``."""
+def describe_wrong_key(key: str, job_count: int) -> str:
+    """Return one sentence on a key in ``Demand.wrong_keys``."""
     jobs = format_count(job_count, "job")
     return (
-        f"no site answers for the DataLocalityKey {key} of {jobs}: it does not stand for one list of datasets"
+        f"no site answers for the datasets of {jobs}, because the DataLocalityKey {key} does not stand for"
+        " this list alone: they wait, or start where their data is not"
     )
 
 
-def _single_entry(did: Did, origin: Origin, now: datetime, withheld: Collection[str]) -> DemandEntry:
-    key = set_key([did])
-    return DemandEntry((did,), 0, origin, now, None if key in withheld else key)
+def _single_entry(did: Did, origin: Origin, now: datetime) -> DemandEntry:
+    return DemandEntry((did,), 0, origin, now, set_key([did]))
 
 
-def _find_withheld_keys(entries: Iterable[RememberedJobs]) -> dict[str, int]:
-    """Return the keys of two lists of datasets, or not of their jobs' list, with the number of their jobs."""
-    lists: dict[str, set[tuple[Did, ...]]] = {}
-    counts: Counter[str] = Counter()
+def _find_list_of_each_key(entries: Iterable[RememberedJobs]) -> dict[str, tuple[Did, ...]]:
+    """Return the list of datasets that each key stands for; nothing for a key of no list or of two."""
+    fitting: defaultdict[str, set[tuple[Did, ...]]] = defaultdict(set)
+    own: defaultdict[str, set[tuple[Did, ...]]] = defaultdict(set)
     for old in entries:
-        lists.setdefault(old.key, set()).add(old.dids)
-        counts[old.key] += old.jobs
-    return {
-        key: counts[key]
-        for key, sets in sorted(lists.items())
-        if len(sets) > 1 or not all(fits(key, dids) for dids in sets)
-    }
+        if fits(old.key, old.dids):
+            fitting[old.key].add(old.dids)
+            if old.key.partition("@")[2] == old.schedd.lower():
+                own[old.key].add(old.dids)
+    return {key: next(iter(lists)) for key, lists in (fitting | own).items() if len(lists) == 1}
 
 
 def _priority_key(demand_entry: DemandEntry) -> tuple[Origin, int, float, tuple[Did, ...], str]:

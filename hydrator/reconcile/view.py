@@ -238,8 +238,8 @@ class DemandView:
         kept_datasets: further datasets, which no job names any more; the daemon still publishes them.
         kept_until: time until which it does; null: there are none.
         refused: names in jobs that are not DIDs, with the reason.
-        withheld_keys: each `DataLocalityKey` of two lists of datasets, or not of its job's list, with the
-            number of its jobs.
+        wrong_keys: each `DataLocalityKey` of jobs for whose list of datasets it does not stand alone, with
+            their number.
         unseen: datasets that no catalogue answered about, with the reason.
         clashes: datasets that differ in letter case only; not advertised.
         misspelt: demanded datasets that no catalogue has, with the spellings that a catalogue has.
@@ -253,7 +253,7 @@ class DemandView:
     kept_datasets: Count
     kept_until: UnixTime | None
     refused: ByName[str]
-    withheld_keys: ByName[Count]
+    wrong_keys: ByName[Count]
     unseen: ByDid[str]
     clashes: tuple[tuple[Did, ...], ...]
     misspelt: ByDid[tuple[Did, ...]]
@@ -545,7 +545,7 @@ def _view_demand(report: "CycleReport", facts: "_Facts") -> DemandView:
         len(demand.kept_dids),
         max(find_ends(demand).values(), default=None),
         dict(demand.rejected_texts),
-        dict(demand.withheld_keys),
+        dict(demand.wrong_keys),
         unseen,
         snapshot.case_collisions,
         misspelt,

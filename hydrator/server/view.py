@@ -166,7 +166,7 @@ class SetView:
     """A set of datasets that queued jobs need together.
 
     Attributes:
-        key: the DataLocalityKey of these jobs; null: no site answers for it, because other jobs have it too.
+        key: the DataLocalityKey of these jobs; null: it does not stand for this list alone.
         datasets: number of datasets.
         example: one of the datasets.
         jobs: number of the jobs.

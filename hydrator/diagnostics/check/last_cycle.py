@@ -10,7 +10,7 @@ from datetime import datetime
 from hydrator.diagnostics.check.findings import Finding, failure, ok, warning
 from hydrator.domain.model import to_unix
 from hydrator.domain.text import format_duration
-from hydrator.reconcile.demand import WITHHELD_KEY_TODO, describe_withheld_key
+from hydrator.reconcile.demand import WRONG_KEY_TODO, describe_wrong_key
 from hydrator.reconcile.view import CycleView
 
 _CHECK_SERVICE_TODO = "run systemctl status hydrator, or kubectl get pods; the daemon's log has the reason"
@@ -110,8 +110,8 @@ def check_content(view: CycleView) -> Iterator[Finding]:
     for clash in view.demand.clashes:
         message = f"not advertised, because these names differ only in letter case: {', '.join(clash)}"
         yield warning("letter case", message, "rename one of these datasets in the catalogue")
-    for key, jobs in view.demand.withheld_keys.items():
-        yield warning("keys", describe_withheld_key(key, jobs), f"submit them again, {WITHHELD_KEY_TODO}")
+    for key, jobs in view.demand.wrong_keys.items():
+        yield warning("keys", describe_wrong_key(key, jobs), f"submit them again, {WRONG_KEY_TODO}")
     for publisher in view.publishers:
         if publisher.rival:
             todo = "stop one of the two daemons: docs/operators/monitoring.md#hydratorrival"

@@ -18,14 +18,14 @@ from hydrator.domain.text import (
     shorten_list,
 )
 from hydrator.domain.units import Bytes, Share, UnixTime
-from hydrator.reconcile.demand import WITHHELD_KEY_TODO
+from hydrator.reconcile.demand import WRONG_KEY_TODO
 
 from .pool_facts import JobFacts, SlotDatasetState, SlotGroup
 
 AUTO = "auto"
 WRONG_KEY = (
-    "no site answers for the job's DataLocalityKey, which does not stand for its list alone:"
-    f" submit it again, {WITHHELD_KEY_TODO}"
+    "no site answers for the job's list of datasets, because its DataLocalityKey does not stand for this list"
+    f" alone; it waits, or starts where its data is not: submit it again, {WRONG_KEY_TODO}"
 )
 NO_ENTRY = "the slot ads have no entry for the job's set of datasets yet"
 

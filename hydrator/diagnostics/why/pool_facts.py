@@ -14,7 +14,7 @@ from hydrator.diagnostics.schedd_budget import ScheddBudget
 from hydrator.diagnostics.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
-from hydrator.domain.ads.dataset_sets import fits, set_key
+from hydrator.domain.ads.dataset_sets import fits, is_cluster_key, set_key
 from hydrator.domain.ads.expressions import (
     LOCAL_EXPRESSION,
     OPEN_EXPRESSION,
@@ -190,7 +190,7 @@ class JobFacts:
         was_held: true if the job is or was on hold.
         start_count: starts of the job.
         unplaced_universe: scheduler, grid or local, the universe of the job; null: a negotiator places it.
-        has_withheld_key: true if jobs with another list of datasets have the same key.
+        has_withheld_key: true if the daemon answers for no list with the key, since two lists have it.
     """
 
     name: str
@@ -235,9 +235,10 @@ class JobFacts:
 
     @property
     def has_wrong_key(self) -> bool:
-        """Return True if the key is not of the datasets, or not of them alone: then no site answers."""
-        is_wrong = self.key is not None and bool(self.datasets) and not fits(self.key, self.datasets)
-        return self.has_withheld_key or is_wrong
+        """Return True if the key does not stand for the datasets alone: then no site answers for them."""
+        if self.key is None or not self.datasets:
+            return False
+        return not fits(self.key, self.datasets) or (self.has_withheld_key and is_cluster_key(self.key))
 
 
 def parse_job(

@@ -12,7 +12,7 @@ from hydrator.domain.text import (
     format_percent,
     shorten_list,
 )
-from hydrator.reconcile.demand import WITHHELD_KEY_TODO
+from hydrator.reconcile.demand import WRONG_KEY_TODO
 
 from .explanation import MismatchCause, Reason, Remedy, SiteMatch
 from .missing_data import AUTO, MissingDataset, MissingReason
@@ -97,7 +97,7 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], site: Site, now: 
     ways = []
     is_paced = any(reason.set_facts and reason.set_facts.is_paced for reason in reasons)
     if job.has_wrong_key:
-        ways.append(Remedy(4, f"submit the job again: {WITHHELD_KEY_TODO}"))
+        ways.append(Remedy(4, f"submit the job again: {WRONG_KEY_TODO}"))
     elif job.mode == AUTO and is_paced:
         ways.append(
             Remedy(2, "a slot beside the data becomes free, or the daemon lets the job read from elsewhere")

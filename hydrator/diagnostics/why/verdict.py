@@ -143,9 +143,10 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
         )
     elif job.is_freed:
         notes.append("hydrator run-anywhere freed the job: its data no longer decides where it runs")
-    if job.has_wrong_key and not (job.mode == AUTO or job.is_freed):
+    is_started = job.status in _STARTED
+    if job.has_wrong_key and (is_started or not (job.mode == AUTO or job.is_freed)):
         notes.append(WRONG_KEY)
-    if job.status in _STARTED and (started := start_text(job.start)):
+    elif is_started and (started := start_text(job.start)):
         notes.append(started)
     if misses := _misses_note(job, now):
         notes.append(misses)

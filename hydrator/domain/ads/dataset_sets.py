@@ -13,7 +13,7 @@ the job needs. The schedd's job transform gives each job its key, in one of thre
 
 The names in a ClassAd ignore letter case, and a key must not: two different sets never have keys that differ
 in letter case only. ``~`` is marked because ``KEY~LANE`` names a part of a set. The daemon compares each key
-with the job's list (:func:`fits`): a key of two lists is withheld (hydrator/reconcile/demand.py).
+with the job's list (:func:`fits`), and answers for one list alone (hydrator/reconcile/demand.py).
 
 This module is pure, and needs only the standard library: Toil's leader imports it.
 """

@@ -9,7 +9,7 @@ Lines of the demanded sets in a site's ad: choose the sets that have room, and w
 
 The sets with a dataset at the site come first, the most demanded first. Then come the other sets of jobs
 and pins: their entry 0.0 says that the daemon knows the set and that nothing is here. A set has its parts in
-all lines of the ad, or in none. A set whose key is withheld has no entry.
+all lines of the ad, or in none. A set with a wrong key has no entry.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -177,7 +177,7 @@ class SetEntry(NamedTuple):
 class SetLines:
     """The lines of the sets, and what they leave out.
 
-    ``positions`` are the demand entries with a dataset at the site whose set is in the ad, or withheld.
+    ``positions`` are the entries with a dataset at the site whose set is in the ad, or whose key is wrong.
     ``size_bytes`` is the size of the long lines.
     """
 

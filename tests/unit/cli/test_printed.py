@@ -214,7 +214,7 @@ def test_status_names_the_problems_that_check_finds_with_what_to_do(capsys):
     memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
     status, _ = cycle_of(RIGHT, memories={"rucio": memory})
     lower = Did(RIGHT.lower())
-    names = replace(status.cycle.demand, clashes=((RIGHT, lower),), withheld_keys={"c1.5@ap": 5})
+    names = replace(status.cycle.demand, clashes=((RIGHT, lower),), wrong_keys={"c1.5@ap": 5})
     collector = PublisherView(name="collector", rejected={"AU": "no age"}, rival="its generation is not ours")
     cycle = replace(status.cycle, demand=names, publishers=(collector,))
     show.print_status(replace(status, cycle=cycle), NOON)

@@ -87,7 +87,7 @@ def view(no_openings_reason: str | None = None, told: Catalogued = TOLD) -> Serv
     )  # fmt: skip
     sets = {set_key(wanted): wanted, **dict.fromkeys(KEYS, (L1, L2))}
     entries = tuple(DemandEntry(dids, 1, Origin.JOB, NOON, key) for key, dids in sets.items())
-    demand = Demand(entries, withheld_keys={WITHHELD: 2, "c9.20@ap.example": 1}, never=("secret:*",))
+    demand = Demand(entries, wrong_keys={WITHHELD: 2, "c9.20@ap.example": 1}, never=("secret:*",))
     ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
     named = {str(key): Opening(240 + 10 * at, RAL, 203_500_000_000) for at, key in enumerate(KEYS)}
     shares = ";".join(f"{quote_key(key)}=0.5" for key in KEYS)

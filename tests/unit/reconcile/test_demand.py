@@ -170,7 +170,7 @@ def test_set_has_the_key_of_its_jobs(dids, key):
     """The transform keeps the order of the names, takes the hash of hydrator submit, or names the cluster."""
     memory = asked(ap1=queue(QueuedJobs(dids, 3, key)))
     assert keys(memory) == [(dids, key)]
-    assert wanted(memory).withheld_keys == {}
+    assert wanted(memory).wrong_keys == {}
 
 
 def test_same_set_with_two_keys_has_an_entry_for_each():
@@ -182,23 +182,42 @@ def test_job_without_a_key_has_that_of_hydrator_submit():
     assert keys(asked(ap1=queue(unkeyed(L2, L1)))) == [((L1, L2), set_key([L1, L2]))]
 
 
-@pytest.mark.parametrize("key", ["s" + "a" * 20, names_key([L1]), names_key([L1, L2]).upper(), "x" * 2000])
-def test_key_that_is_not_of_its_jobs_list_is_withheld(key):
-    memory = asked(ap1=queue(unkeyed(L1, L2, jobs=4, key=key), ((L1,), 1)))
-    assert list(wanted(memory).withheld_keys.values()) == [5 if key == names_key([L1]) else 4]
-    assert ((L1, L2), None) in keys(memory)
-    assert (((L1,), None) in keys(memory)) == (key == names_key([L1]))
-    assert wanted(memory).dids == {L1, L2}
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(hash_key(LONG), "s" + "a" * 20, names_key([L1]), names_key([L1, L2]).upper(), "x" * 2000),
+        *(names_key([L1]) + "~0", f"{names_key([L1])},", "c1.5@"),
+    ],
+)
+def test_key_of_another_list_is_answered_for_that_list_alone(key):
+    """A job whose owner wrote a key takes no answer away from the jobs that have it by right."""
+    memory = asked(ap1=queue(((L1,), 1), (LONG, 1)), ap2=queue(unkeyed(L1, L2, jobs=4, key=key)))
+    assert sorted(keys(memory), key=str) == sorted(
+        [((L1, L2), None), ((L1,), set_key([L1])), (LONG, hash_key(LONG))], key=str
+    )
+    assert list(wanted(memory).wrong_keys.values()) == [4]
+    assert wanted(memory, pins=[L1]).entries[0].key == set_key([L1])
 
 
 def test_clusters_key_with_two_lists_is_withheld_until_one_is_gone():
-    """Lists of equal length in one cluster, at whatever schedd."""
-    one, other, key = LONG, (*LONG[:-1], Did(LONG[-1][:-1] + "w")), "c12.269@ap1.example"
-    memory = asked(ap1=queue(QueuedJobs(one, 1, key)), ap2=queue(QueuedJobs(other, 2, key)))
+    """Lists of equal length in one cluster."""
+    one, other, key = LONG, (*LONG[:-1], Did(LONG[-1][:-1] + "w")), "c12.269@ap1"
+    memory = asked(ap1=queue(QueuedJobs(one, 1, key), QueuedJobs(other, 2, key)))
     assert keys(memory) == [(other, None), (one, None)]
-    assert wanted(memory).withheld_keys == {key: 3}
-    later = asked(memory, now=NOON + HOUR, ap1=queue(QueuedJobs(one, 1, key)), ap2=queue())
+    assert (wanted(memory).wrong_keys, wanted(memory).withheld_keys) == ({key: 3}, {key})
+    later = asked(memory, now=NOON + HOUR, ap1=queue(QueuedJobs(one, 1, key)))
     assert keys(later) == [(one, key), (other, hash_key(other))]
+
+
+@pytest.mark.parametrize(("owner", "forger"), [("Ap1", "ap2"), ("x@ap1", "ap1")])
+def test_clusters_key_stands_for_the_list_of_the_schedd_that_it_names(owner, forger):
+    """A job that Condor-C sent on keeps its key. So the only list counts, of whatever schedd."""
+    other, key = (*LONG[:-1], Did("x:1")), f"c12.269@{owner.lower()}"
+    jobs = {forger: queue(QueuedJobs(other, 2, key))}
+    assert keys(asked(**jobs)) == [(other, key)]
+    memory = asked(**jobs, **{owner: queue(QueuedJobs(LONG, 1, key))})
+    assert sorted(keys(memory)) == [(LONG, key), (other, None)]
+    assert (wanted(memory).wrong_keys, wanted(memory).withheld_keys) == ({key: 2}, frozenset())
 
 
 def test_set_whose_last_job_ended_keeps_its_key_but_not_that_of_a_cluster_or_a_wrong_one():
@@ -210,7 +229,7 @@ def test_set_whose_last_job_ended_keeps_its_key_but_not_that_of_a_cluster_or_a_w
         ((L3,), set_key([L3])),
         (LONG, hash_key(LONG)),
     ]
-    assert wanted(ended).withheld_keys == {}
+    assert wanted(ended).wrong_keys == {}
 
 
 def test_dataset_that_matches_never_is_not_demanded_and_neither_is_a_set_with_it():

@@ -71,9 +71,11 @@ def test_names_that_differ_in_letter_case_only_are_findings(ill, words):
 
 
 def test_key_of_two_lists_is_a_finding():
-    [(level, subject, seen), _] = said(with_demand(withheld_keys={"c12.269@ap1": 3}))
+    [(level, subject, seen), _] = said(with_demand(wrong_keys={"c12.269@ap1": 3}))
     assert (level, subject) == (Level.WARN, "keys")
-    assert "no site answers for the DataLocalityKey c12.269@ap1 of 3 jobs" in seen
+    assert (
+        "for the datasets of 3 jobs, because the DataLocalityKey c12.269@ap1 does not stand for this" in seen
+    )
 
 
 def test_outdated_last_cycle_is_a_warning_without_its_failures():

@@ -12,10 +12,12 @@ from classad2 import ClassAd, ExprTree
 
 from adapters.condor.bindings.match_calls import JobMatch
 from hydrator.cli.commands.why_answers import explain_dids
+from hydrator.diagnostics.start_record import START_ATTRIBUTE
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.explanation import JobExplanation, MismatchCause
 from hydrator.diagnostics.why.pool_facts import (
     HERE_ATTRIBUTE,
+    JobFacts,
     fact_expressions,
     parse_job,
     parse_slot_groups,
@@ -284,11 +286,35 @@ def test_end_of_the_wait_counts_only_where_no_daemon_paces_the_set(more, share, 
     assert answer.matching_sites == sites
 
 
+WRONG = "no site answers for the job's list of datasets, because its DataLocalityKey does not stand for"
+
+
 def test_wrong_key_is_the_reason_and_has_a_remedy():
     answer = explained(slot("UK", 1.0), mode="require", DataLocalityKey='"sother"')
-    assert "no site answers for the job's DataLocalityKey" in answer.sites[0].reasons[0].text
-    assert "no site answers for the job's DataLocalityKey" in "\n".join(render_answer(answer).lines)
+    assert WRONG in answer.sites[0].reasons[0].text
+    assert WRONG in "\n".join(render_answer(answer).lines)
     assert answer.remedy.startswith("submit the job again: a short list without DataLocalityKey, a long one")
+
+
+@pytest.mark.parametrize("mode", ["require", "auto"])
+@pytest.mark.parametrize("status", ["1", "2"])
+def test_job_with_the_key_of_another_list_starts_beside_that_and_is_told(mode, status):
+    """Sites answer for the list that the key is of."""
+    ad, key = slot("UK"), set_key([L1])
+    ad["DataLocalitySets"] = ExprTree(f"['{key}'=1.0]")
+    told = {"DataLocalityKey": f'"{key}"', "JobStatus": status, START_ATTRIBUTE: '"local"'}
+    answer = explained(ad, mode=mode, **told)
+    assert answer.matching_sites == ("UK",)
+    text = "\n".join(render_answer(answer).lines)
+    assert WRONG in text
+    assert "it waits, or starts where its data is not" in text
+    assert "was there when it started" not in text
+
+
+@pytest.mark.parametrize("key", [KEY, "c1.17@ap"])
+def test_key_of_the_list_is_right_whatever_jobs_have_it(key):
+    job = JobFacts("1.0", "ap", 1, None, (L1, L2), key=key, has_withheld_key=True)
+    assert job.has_wrong_key == (key != KEY)
 
 
 def test_share_is_named_if_the_ad_has_no_room_for_each_dataset():
