@@ -227,17 +227,17 @@ class _Cycle:
     ) -> dict[Site, Draft]:
         """Add to *drafts* the sites without an answer of any catalogue.
 
-        Such a site keeps its last ad, with the age of the facts. This ad becomes empty when the facts are
-        older than the age limit, or when the guard releases datasets of the site.
+        Such a site keeps what is demanded of its last ad, with the age of the facts. This ad becomes empty
+        when the facts are older than the age limit, or when the guard releases datasets of the site.
         """
-        now, max_age, never = self.now, self.settings.daemon.max_age, self.settings.publish.never
+        now, max_age = self.now, self.settings.daemon.max_age
         all_drafts = dict(drafts)
         for site, ad in self.state.ads.items():
             if site in drafts or site in gone or self.settings.sites.is_retired(site):
                 continue
             is_over = now - ad.as_of > max_age or site in guard.released
             all_drafts[site] = (
-                empty_draft(ad) if is_over else redraft(ad, now=now, max_age=max_age, never=never)
+                empty_draft(ad) if is_over else redraft(ad, self.demand, now=now, max_age=max_age)
             )
         return all_drafts
 

@@ -160,9 +160,10 @@ def test_order_in_a_queue_changes_no_ad_also_where_room_is_short(jobs, random, l
 def test_redraft_writes_the_fractions_that_it_read(hundredths):
     fact = Fact(DatasetState.STAGING, NOON, hundredths / 100)
     view = Snapshot({HERE: SiteFacts(NOON, {DIDS[0]: fact})})
-    ad = SiteAd(HERE, NOON, 1, shares(view, Demand((want(DIDS[0]),)))[1].content)
+    demand = Demand((want(DIDS[0]),))
+    ad = SiteAd(HERE, NOON, 1, shares(view, demand)[1].content)
     assert dict(ad.content)[DATASET_FRACTIONS] == f"['{DIDS[0]}'={hundredths / 100:.2f}]"
-    assert redraft(ad, now=NOON, max_age=timedelta(hours=1)).content == ad.content
+    assert redraft(ad, demand, now=NOON, max_age=timedelta(hours=1)).content == ad.content
 
 
 @given(worlds(), st.integers(0, 30 * 3600), st.integers(0, 30 * 3600))
@@ -172,7 +173,7 @@ def test_set_is_usable_in_a_redraft_only_while_all_its_facts_are_fresh(world, la
     published, draft = shares(view, demand)
     ad = SiteAd(HERE, NOON, 1, draft.content)
     now, max_age = NOON + timedelta(seconds=later), timedelta(seconds=bound)
-    redrafted = redraft(ad, now=now, max_age=max_age)
+    redrafted = redraft(ad, demand, now=now, max_age=max_age)
     after = read_shares(replace(ad, content=redrafted.content))
     assert after == {key: one for key, one in published.items() if now - from_unix(one.as_of) <= max_age}
     assert [name for name, _ in redrafted.content] == [name for name, _ in draft.content]

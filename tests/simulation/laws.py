@@ -107,6 +107,13 @@ class Laws:
         self.events: Counter[str] = Counter()
         self._named: dict[Did, float] = {}
         self._last_named: dict[Did, float] = {}
+        self._heard: dict[Did, float] = {}
+        """The time of the first answer that named each dataset since the state was lost."""
+        self._answered: dict[str, float] = {}
+        """The time of the last answer of each schedd."""
+        self._listed: dict[str, float] = {}
+        """The time at which the collector last listed each schedd."""
+        self._listing_at = -1e9
         self._reports: dict[str, dict[Did, deque[Report]]] = {}
         self._sites: frozenset[Site] = frozenset()
         self._whole_at: dict[tuple[Did, Site], float] = {}
@@ -162,11 +169,16 @@ class Laws:
                     Report(begun, now, unread, unlisted, frozenset(listed), frozenset(whole))
                 )
 
-    def note_demand(self, groups: Sequence[QueuedJobs]) -> None:
-        """Note which sets the jobs of a schedd named."""
-        now = self._world.loop.now
+    def note_listing(self, schedds: Collection[str]) -> None:
+        """Note that the collector listed *schedds*."""
+        self._listing_at = self._world.loop.now
+        self._listed |= dict.fromkeys(schedds, self._listing_at)
+
+    def note_demand(self, schedd: str, groups: Sequence[QueuedJobs]) -> None:
+        """Note which sets the jobs of *schedd* named."""
+        now = self._answered[schedd] = self._world.loop.now
         named = {Did(did): now for group in groups for did in group.datasets}
-        self._named = named | self._named
+        self._named, self._heard = named | self._named, named | self._heard
         self._last_named |= named
 
     def note_start(self) -> None:
@@ -181,6 +193,7 @@ class Laws:
         """Note that the next process begins without the state on disk."""
         self._life += 1
         self._lost_at = self._world.loop.now
+        self._heard.clear()
         self._held_at_step = frozenset()
 
     def note_clock_step(self, seconds: float) -> None:
@@ -334,9 +347,10 @@ class Laws:
             return
         if self._world.shown_as(site) != site:
             return  # the name of a site of an earlier configuration
-        if self._life and WITHHELD_SECONDS < now.at - self._lost_at < WITHHELD_SECONDS + 2 * SLACK_SECONDS:
+        withheld = now.at - max(self._lost_at, self._started_at)
+        if self._life and WITHHELD_SECONDS < withheld < WITHHELD_SECONDS + 2 * SLACK_SECONDS:
             return  # withholding ends, whoever is silent
-        wanted = self._world.wanted() - self._forgotten()
+        wanted = {did for did in self._world.wanted() if self._world.is_chosen(did) or self._can_know(did)}
         is_private = self._world.section("publish").get("never")
         if not self._life and not is_private and not self._world.faults.of("disk"):
             # Demand stays 24 h after its last job (decision 2), and is saved before an ad shows it.
@@ -359,29 +373,31 @@ class Laws:
         if lost and (before.life == now.life or site in self._held_at_step):
             self._check_confirmed(before, now, lost)
 
-    def _forgotten(self) -> set[Did]:
-        """Return what only schedds name that the collector has not listed since the state was lost."""
-        world, now = self._world, self._world.loop.now
-        begun = max(self._lost_at, self._started_at) + SLACK_SECONDS / 2
-        gone = [
+    def _can_know(self, did: Did) -> bool:
+        """Return True if the daemon can know, or has to expect, that jobs name *did*."""
+        schedds = [
             name
-            for name in world.truth.queues
-            for one in world.faults.of(f"schedd {name}")
-            if one.kind == "gone" and one.at <= begun and now < one.end + SLACK_SECONDS
+            for name, queue in self._world.truth.queues.items()
+            if any(did in dids for dids in queue) and self._is_expected(name)
         ]
-        if not gone or not self._life:
-            return set()
-        here, there = (
-            {
-                did
-                for name, queue in world.truth.queues.items()
-                if (name in gone) is is_gone
-                for dids in queue
-                for did in dids
-            }
-            for is_gone in (False, True)
+        heard = self._heard.get(did)
+        if heard is None or self._world.loop.now - heard < SLACK_SECONDS:  # after a cycle or answer began
+            return bool(self._life) and any(self._answered.get(one, -1e9) <= self._lost_at for one in schedds)
+        is_unsaved = any(one.at - SLACK_SECONDS < heard for one in self._world.faults.of("disk"))
+        return bool(schedds) and (self._last_named[did] > self._started_at or not is_unsaved)
+
+    def _is_expected(self, schedd: str) -> bool:
+        """Return False if the daemon does not know *schedd*: it was gone before the collector listed it.
+
+        Only a daemon that lost its state forgets a schedd.
+        """
+        begun = max(self._lost_at, self._started_at)
+        return (
+            not self._life
+            or self._answered.get(schedd, -1e9) > self._lost_at
+            or self._listed.get(schedd, -1e9) > begun
+            or self._listing_at <= begun
         )
-        return there - here
 
     def _is_surely_whole(self, reports: deque[Report], site: Site, now: float) -> bool:
         """Return True if the last reports all say so, and not only the very last one (decision 7).

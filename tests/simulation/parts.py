@@ -169,6 +169,7 @@ class SimulatedPool(Part):
             for schedd in sorted(truth.queues)
             if "gone" not in self._world.faults.active(f"schedd {schedd}", self._world.loop.now)
         ]
+        self._world.laws.note_listing(listed)
         answers = {schedd: self._ask(schedd) for schedd in listed}
         known = dict(self.last.queues if self.last else self._restored)
         known |= {schedd: one for schedd, one in answers.items() if one}
@@ -182,7 +183,7 @@ class SimulatedPool(Part):
             return None
         queue = sorted(self._world.truth.queues[schedd].items())
         groups = tuple(QueuedJobs(tuple(dids), count, key_of(dids)) for dids, count in queue)
-        self._world.laws.note_demand(groups)
+        self._world.laws.note_demand(schedd, groups)
         idle = tuple(IdleJobs(jobs.job_count, jobs.key) for jobs in groups)
         return ScheddQueue(ScheddDemand(self._world.clock(), groups), ScheddLoad(idle))
 

@@ -21,7 +21,17 @@ from hydrator.domain.ads.contract import CONTRACT_VERSION
 from hydrator.domain.ads.dataset_sets import names_of, quote_key
 from hydrator.domain.ads.openings import Openings, write_openings
 from hydrator.domain.ads.set_answers import read_shares
-from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Site, SiteAd, from_unix, to_unix
+from hydrator.domain.model import (
+    DatasetState,
+    Demand,
+    DemandEntry,
+    Did,
+    Fact,
+    Site,
+    SiteAd,
+    from_unix,
+    to_unix,
+)
 from hydrator.domain.text import matches_any
 from hydrator.domain.untrusted import is_ahead
 from hydrator.reconcile.snapshot.merge import limit_age
@@ -154,23 +164,22 @@ def empty_draft(ad: SiteAd) -> Draft:
     return Draft(ad.site, ad.as_of, content)
 
 
-def redraft(ad: SiteAd, *, now: datetime, max_age: timedelta, never: tuple[str, ...] = ()) -> Draft:
-    """Return a draft with the facts of *ad* and their ages. A fact older than *max_age* is UNKNOWN.
+def redraft(ad: SiteAd, demand: Demand, *, now: datetime, max_age: timedelta) -> Draft:
+    """Return a draft with the demanded facts of *ad* and their ages; one older than *max_age* is UNKNOWN.
 
-    A set with an older fact leaves the ad: its state is unknown. So do datasets that match one of the
-    patterns *never*, which the operator may have set since.
+    A set with an older fact leaves the ad: its state is unknown.
     """
     lines = dict(ad.content)
     facts = {
         did: limit_age(fact, ad.as_of, now, max_age)
         for did, fact in facts_of(ad).items()
-        if not matches_any(did, never)
+        if did in demand.dids
     }
+    keys = {entry.key for entry in demand.entries}
     sets = [
         (quote_key(key), one)
         for key, one in sorted(read_shares(ad).items())
-        if now - from_unix(one.as_of) <= max_age
-        and not any(matches_any(name, never) for name in names_of(key))
+        if key in keys and now - from_unix(one.as_of) <= max_age
     ]
     ages = (f"{name}={one.as_of}" for name, one in sets if one.as_of < to_unix(ad.as_of))
     content = render_content(

@@ -141,10 +141,10 @@ def shares_in(draft: Draft) -> dict[SetKey, float]:
 
 
 def test_redraft_drops_sets_with_a_fact_past_the_bound():
-    ad = aged({L1: HOUR, L2: timedelta()})
-    in_time = redraft(ad, now=NOON + BOUND - HOUR, max_age=BOUND)
+    ad, asked = aged({L1: HOUR, L2: timedelta()}), demand(want(L1, L2), L1, L2, L3)
+    in_time = redraft(ad, asked, now=NOON + BOUND - HOUR, max_age=BOUND)
     assert shares_in(in_time) == {key: one.share for key, one in read_shares(ad).items()}
-    late = redraft(ad, now=NOON + BOUND - MINUTE, max_age=BOUND)
+    late = redraft(ad, asked, now=NOON + BOUND - MINUTE, max_age=BOUND)
     assert shares_in(late) == {set_key([L2]): 1.0, set_key([L3]): 0.0}
     assert "UNKNOWN" in dict(late.content)["DatasetStates"]
 
