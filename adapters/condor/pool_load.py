@@ -9,6 +9,7 @@ from typing import Any
 
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import list_literal, string_literal
+from hydrator.domain.ads.dataset_sets import fits
 from hydrator.domain.ads.openings import MAX_LANE
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Site, Unseen, from_unix
@@ -224,7 +225,12 @@ def _parse_queue(
     answer: Mapping[str, Any], as_of: datetime, sites_by_slot: Mapping[str, Site]
 ) -> ScheddQueue:
     queued = tuple(QueuedJobs(tuple(names), count, key) for names, count, key in answer["queued"])
-    lists = {jobs.key: jobs.datasets for jobs in queued if jobs.datasets}
+    keys = {row["key"] for row in answer["running"]}
+    lists = {  # a user can write any key into a job
+        jobs.key: jobs.datasets
+        for jobs in queued
+        if jobs.key and jobs.key in keys and fits(jobs.key, jobs.datasets)
+    }
     needs = [_parse_need(row, queued[row["queued"]].datasets, as_of) for row in answer["needs"]]
     needs += [
         _parse_running_need(row, lists[row["key"]], sites_by_slot, as_of)

@@ -11,6 +11,7 @@ from adapters.condor.bindings.client import CondorClient
 from adapters.condor.bindings.schedd_calls import _slot_of, find_clock_error
 from adapters.condor.job_history import ReportBuffer
 from adapters.condor.pool_load import RESOURCES, SLOT_ATTRIBUTES, CondorPool, ScheddClusters
+from hydrator.domain.ads.dataset_sets import hash_key
 from hydrator.domain.ads.openings import MAX_LANE
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen, from_unix
@@ -70,6 +71,10 @@ class Client:
         self.silent = {"ap2"}
         self.constraint = self.site_constraint = ""
         self.idle, self.needs, self.slot_ads = IDLE, [NEED], SLOTS
+        self.queued: list[tuple[list[str], int, str | None]] = [
+            (["t:a"], 6, "t:a"),
+            (["t:a", "t:b"], 1, None),
+        ]
         self.site_ads = SLOTS
         self.clock_ahead = 0
         self.asked: list[tuple[str, str]] = []
@@ -91,7 +96,7 @@ class Client:
     def read_queue(self, schedd: str, site_attributes: Sequence[str]) -> dict[str, Any]:
         self._ask("read_queue", schedd)
         return {
-            "queued": [(["t:a"], 6, "t:a"), (["t:a", "t:b"], 1, None)],
+            "queued": self.queued,
             "idle": self.idle,
             "needs": self.needs,
             "running": self.running,
@@ -256,6 +261,21 @@ def test_running_jobs_need_the_datasets_of_their_key(row: dict[str, Any], site: 
     *_, need = read_queue(client).needs
     where = None if site is None else Site(site)
     assert need == DataNeed(("t:a",), 2, "bob@x", "", from_unix(205), is_running=True, running_site=where)
+
+
+@pytest.mark.parametrize("key", ["t:a", hash_key(["t:a"])])
+def test_running_jobs_need_the_list_that_their_key_is_of_whoever_has_the_key_too(key: str) -> None:
+    """A user can write any key into a job."""
+    client = Client([{**RUNNING, "key": key, "site": "UK", "slot": None, "started_at": [200]}])
+    client.queued = [(["t:a"], 6, key), (["t:b"], 1, key)]
+    *_, need = read_queue(client).needs
+    assert need.datasets == ("t:a",)
+
+
+def test_running_jobs_without_a_key_need_nothing_that_is_known() -> None:
+    """The list of another job without a key is not theirs."""
+    client = Client([{**NAMELESS, "site": "UK", "slot": None, "started_at": [200]}])
+    assert [need for need in read_queue(client).needs if need.is_running] == []
 
 
 def test_jobs_that_run_at_a_slot_that_takes_no_more_jobs_have_its_site() -> None:

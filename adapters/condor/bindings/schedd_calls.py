@@ -138,10 +138,15 @@ class LoadCalls(Bindings):
 
         The items of a factory that are not jobs yet have only its cluster ad, with the datasets of the first
         item. It counts as one job, even if many items are not jobs yet. A factory has the datasets of a job
-        with its key; if there is none, one more query has its own.
+        with its key, if the key is of this list; if there is none, one more query has its own.
         """
-        ads = {read_key(ad): ad for ad in groups if contract.REQUIRED_DATASETS in ad}
-        found = [ads.get(key) if (key := read_key(ad)) else None for ad in factories]
+        keys = {read_key(ad) for ad in factories}
+        ads = {
+            key: ad
+            for ad in groups
+            if (key := read_key(ad)) and key in keys and dataset_sets.fits(key, self._names(ad))
+        }
+        found = [ads.get(read_key(ad) or "") for ad in factories]
         if None in found:
             attributes = [contract.REQUIRED_DATASETS, contract.KEY]
             found = queue.query(FACTORIES, attributes, opts=self.htcondor.QueryOpt.IncludeClusterAd)

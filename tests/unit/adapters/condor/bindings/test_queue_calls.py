@@ -99,6 +99,11 @@ def test_factory_with_items_that_are_not_jobs_yet_is_one_job_more(factories, cou
     assert (counts, calls.queue.queries) == (counted, queries)
 
 
+def test_factory_has_not_the_list_of_a_job_with_a_key_that_is_not_of_its_list():
+    calls = calls_of(job(1, ["t:b"], DataLocalityKey="t:a"), factory(2, ["t:a"]))
+    assert calls.read_queue("ap1", [])["queued"] == [(("t:a",), 1, "t:a"), (("t:b",), 1, "t:a")]
+
+
 @pytest.mark.parametrize("name", ["RequiredDatasets", "ChirpDataLocalityMisses", "ChirpDataLocalityReads"])
 @pytest.mark.parametrize("constraint", [FACTORIES, SINGLE_JOBS])
 def test_no_query_evaluates_what_a_user_wrote(constraint, name):
