@@ -141,8 +141,8 @@ def _read_rows(part: _Rows, earlier: Mapping[Did, Seen], asked: AbstractSet[Did]
     return readings
 
 
-def raise_error(name: str, error: Mapping[str, Any]) -> None:
-    """Raise the error that the worker of the catalogue *name* answered.
+def raise_error(name: str, error: Mapping[str, Any], maker: str | None = None) -> None:
+    """Raise the error that the worker of the catalogue *name* answered; *maker* is that of its plugin.
 
     Raises:
         CatalogueError: the catalogue failed.
@@ -153,7 +153,7 @@ def raise_error(name: str, error: Mapping[str, Any]) -> None:
     if kind == "config":
         raise ConfigError([str(problem) for problem in error["problems"]])
     if kind == "bug":
-        raise WorkerBug(reason, str(error.get("frames")))
+        raise WorkerBug(reason, str(error.get("frames")), maker)
     raise ERRORS.get(str(kind), CatalogueError)(name, reason)
 
 
@@ -196,7 +196,8 @@ class WorkerCatalogue:
 
     *quiet_seconds* is the longest time without a line of the worker: a longer answer of the server ends it.
     A poll has no limit, for it makes progress. A worker that *is_slow_at_first* keeps its counts of the last
-    request's datasets, and is asked about new ones in portions. Tests replace *monotonic*.
+    request's datasets, and is asked about new ones in portions. *maker* names the plugin that it runs, if
+    any, and who made it. Tests replace *monotonic*.
     """
 
     def __init__(
@@ -206,9 +207,11 @@ class WorkerCatalogue:
         quiet_seconds: float,
         *,
         is_slow_at_first: bool = False,
+        maker: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
+        self._maker = maker
         self._worker = worker
         self._quiet_seconds = quiet_seconds
         self._rows: dict[Did, Seen] = {}
@@ -232,7 +235,7 @@ class WorkerCatalogue:
             self._worker.start()
         except WorkerRefused as refusal:
             if refusal.error.get("kind") == "config":
-                raise_error(self.name, refusal.error)
+                raise_error(self.name, refusal.error, self._maker)
         except WorkerFailed:
             return  # as after another refusal: the first poll starts it again, and reports the reason
 
@@ -420,7 +423,7 @@ class WorkerCatalogue:
         except (ValueError, LookupError) as error:  # of a part; the worker has been ended
             raise self._garbled(error) from None
         if "error" in answer:
-            raise_error(self.name, answer["error"])
+            raise_error(self.name, answer["error"], self._maker)
         return answer["ok"]
 
     def _garbled(self, error: Exception) -> CatalogueGarbled:

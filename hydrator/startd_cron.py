@@ -777,6 +777,8 @@ class HookSettings:
         path = self.value("token-file")
         if not path:
             return ""
+        if not os.path.isfile(path):  # open waits for the writer of a pipe
+            raise BadUsage(f"--token-file {short_repr(path)} is not a file")
         try:
             with open(path, encoding="ascii") as lines:
                 token = lines.read(16384).strip()

@@ -211,7 +211,7 @@ class ScheddRounds:
 
             structlog.get_logger("hydrator").error(
                 f"query of schedd {name} failed: this is a bug, please report it",
-                report_url=link_to_bug_report(),
+                report_to=f"the maintainers: {link_to_bug_report()}",
                 exc_info=error,
             )
         return reason

@@ -3,7 +3,6 @@
 import inspect
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -27,10 +26,17 @@ JsonOption = Annotated[
 
 
 def read_typed(text: str | None) -> str | None:
-    """Return *text* as its user typed it: in a locale without its letters it has their bytes, ``\\udcc3``."""
-    with suppress(UnicodeError):
+    """Return *text* as its user typed it: in a locale without its letters it has their bytes, ``\\udcc3``.
+
+    Raises:
+        ConfigError: its bytes are not UTF-8, so no site, schedd or job has it.
+    """
+    try:
         return text and os.fsencode(text).decode()
-    return text
+    except UnicodeError:
+        from hydrator.domain.errors import ConfigError
+
+        raise ConfigError([f"{text!r} is not UTF-8 text"]) from None
 
 
 def parse_dids(texts: Iterable[str], default_scope: str | None, wanted: str = "a DID") -> "list[Did]":

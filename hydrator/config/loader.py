@@ -52,7 +52,7 @@ def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
     problems = cross_checks(settings.model_dump())
     if problems:
         raise ConfigError([f"{origin}: {escape_line_breaks(problem)}" for problem in problems])
-    return _make_paths_absolute(settings, folder)
+    return _make_paths_absolute(settings, folder, origin)
 
 
 def _build_settings(data: Mapping[str, Any]) -> Settings:
@@ -65,17 +65,25 @@ def _build_settings(data: Mapping[str, Any]) -> Settings:
     return Settings(**data)
 
 
-def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:
+def _make_paths_absolute(settings: Settings, folder: Path, origin: str) -> Settings:
     """Return *settings* with absolute paths: a relative path starts at *folder*."""
 
     def make_absolute(value: Any, key: str = "") -> Any:  # noqa: ANN401
         if isinstance(value, Path):
-            return _find_systemd_credential(value, key) or folder / value.expanduser()
+            if not str(value).isprintable():
+                raise ConfigError([f"{origin}: {key}: the path has unprintable characters"])
+            try:
+                return _find_systemd_credential(value, key) or folder / value.expanduser()
+            except RuntimeError:
+                raise ConfigError([f"{origin}: {key}: {value}: no user has this name"]) from None
         if isinstance(value, BaseModel):
-            fields = {key: make_absolute(getattr(value, key), key) for key in type(value).model_fields}
+            fields = {
+                name: make_absolute(getattr(value, name), f"{key}.{name}".lstrip("."))
+                for name in type(value).model_fields
+            }
             # only what changes: model_fields_set then has what the operator wrote
             return value.model_copy(
-                update={key: it for key, it in fields.items() if it != getattr(value, key)}
+                update={name: it for name, it in fields.items() if it != getattr(value, name)}
             )
         if isinstance(value, list):
             return [make_absolute(item, key) for item in value]

@@ -13,14 +13,28 @@ from pydantic import ValidationError
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import Catalogue, Clock
+from hydrator.domain.redaction import sanitize
 
 ENTRY_POINT_GROUP = "classad_hydrator.catalogues"
+_AUTHOR_KEYS = ("Author-email", "Maintainer-email", "Author", "Maintainer")
 CatalogueFactory = Callable[[str, Mapping[str, Any], Clock], Catalogue]
 
 
 def installed_types() -> frozenset[str]:
     """Return the catalogue types that installed plugins add."""
     return frozenset(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
+
+
+def find_maker(kind: str) -> str | None:
+    """Return the name of the plugin *kind*, its distribution and the author of it; None without a plugin."""
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=kind):
+        if point.dist:
+            data = point.dist.metadata
+            author = next(
+                (data[key] for key in _AUTHOR_KEYS if data[key]), "its distribution names no author"
+            )
+            return sanitize(f"the plugin {kind} of {point.dist.name} {point.dist.version} ({author})")
+    return None
 
 
 def load_factory(kind: str) -> CatalogueFactory:

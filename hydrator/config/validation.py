@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import parse_did
+from hydrator.domain.text import shorten
 
 from .catalogues import DmapiSource, FileSource, RucioSource
 from .settings import Settings
@@ -50,7 +51,7 @@ def describe_problem(detail: ErrorDetails) -> str:
     given = detail.get("input")
     if detail["type"] == "catalogue_type" and isinstance(given, dict):
         given = given.get("type")
-    shown = f" (it is {_as_toml(given)})" if isinstance(given, str | int | float | bool) else ""
+    shown = f" (it is {shorten(_as_toml(given))})" if isinstance(given, str | int | float | bool) else ""
     return f"{key}: {message[0].lower()}{message[1:]}{shown}"
 
 

@@ -9,11 +9,15 @@ from hydrator.domain.text import link_to_bug_report
 
 
 class WorkerBug(Exception):
-    """A bug in a worker: *where* is its type and line; the text is the list of the calls that led to it."""
+    """A bug in a worker: *where* is its type and line; the text is the list of the calls that led to it.
 
-    def __init__(self, where: str, frames: str) -> None:
+    *maker* names the plugin that the worker runs, and who made it; None without a plugin.
+    """
+
+    def __init__(self, where: str, frames: str, maker: str | None = None) -> None:
         super().__init__(f"{where}\n{frames}")
         self.where = where
+        self.maker = maker
 
 
 def locate_bug(error: BaseException) -> str:
@@ -42,8 +46,13 @@ def describe_bug(part: str, error: BaseException) -> str:
     The sentence omits the text of *error*, which may contain secrets or names.
     """
     where = error.where if isinstance(error, WorkerBug) else locate_bug(error)
-    sentence = f"bug in {part}: {where}; the log has its traceback"
-    return f"{sentence}, please report it: {link_to_bug_report()}"
+    return f"bug in {part}: {where}; the log has its traceback, please report it to {_find_receiver(error)}"
+
+
+def _find_receiver(error: BaseException) -> str:
+    """Return who should get a report of *error*."""
+    maker = error.maker if isinstance(error, WorkerBug) else None
+    return f"the maker of {maker}" if maker else f"the maintainers: {link_to_bug_report()}"
 
 
 class OngoingFailures:
@@ -102,7 +111,7 @@ class BugReporter:
 
             structlog.get_logger("hydrator").error(
                 f"{part} failed: this is a bug, please report it",
-                report_url=link_to_bug_report(),
+                report_to=_find_receiver(error),
                 exc_info=error,
             )
         return sentence

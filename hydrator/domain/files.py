@@ -76,13 +76,17 @@ MAX_INPUT_BYTES: Final = 64 * 1024 * 1024
 
 
 def read_limited(path: Path, max_bytes: int) -> bytes:
-    """Return the bytes of *path*, which may be a pipe.
+    """Return the bytes of *path*, which may be a pipe; wait for the writer of a pipe only if there is one.
 
     Raises:
         OSError: the file cannot be read, or is larger than *max_bytes*: ``/dev/zero`` has no end.
     """
-    with path.open("rb") as file:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        os.set_blocking(descriptor, True)  # O_NONBLOCK above is for open, which waits for a writer
         content = file.read(max_bytes + 1)
+        if not content and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EPIPE, "it is a pipe, and no program writes to it")
     if len(content) > max_bytes:
         raise OSError(errno.EFBIG, f"the file is larger than {max_bytes} bytes")
     return content
@@ -92,8 +96,7 @@ def read_regular(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
     """Return the bytes and the status of *path*; do not wait for the writer of a pipe.
 
     Raises:
-        OSError: the file cannot be read, or is not a regular file.
-        ValueError: it is larger than *max_bytes*.
+        OSError: the file cannot be read, is not a regular file, or is larger than *max_bytes*.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
@@ -102,7 +105,7 @@ def read_regular(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
             raise OSError(errno.EINVAL, "it is not a regular file")
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise ValueError(f"the file is larger than {max_bytes} bytes")
+        raise OSError(errno.EFBIG, f"the file is larger than {max_bytes} bytes")
     return content, status
 
 

@@ -10,7 +10,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import os
 import re
 import secrets
 import stat
@@ -22,7 +21,7 @@ from typing import Final, Self
 import structlog
 
 from hydrator.domain.errors import ConfigError, HydratorError
-from hydrator.domain.files import WatchedFiles
+from hydrator.domain.files import WatchedFiles, read_regular
 from hydrator.domain.model import Site
 
 _log = structlog.get_logger("hydrator")
@@ -210,13 +209,9 @@ def read_protected_file(file: Path) -> str:
     Raises:
         OSError: *file* is unreadable or too long, or users other than the owner may write to *file*.
     """
-    with file.open("rb") as opened:
-        status = os.fstat(opened.fileno())
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(0, "other users may write to this file: run chmod 600 on the file")
-        text = opened.read(MAX_FILE_BYTES + 1)
-    if len(text) > MAX_FILE_BYTES:
-        raise OSError(0, f"the file has more than {MAX_FILE_BYTES} bytes")
+    text, status = read_regular(file, MAX_FILE_BYTES)
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(0, "other users may write to this file: run chmod 600 on the file")
     return text.decode("utf-8", "replace")
 
 

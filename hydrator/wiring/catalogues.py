@@ -45,6 +45,7 @@ from ..config import (
     StorageArea,
 )
 from ..config.catalogues import DIRECTORY
+from ..config.plugins import find_maker
 from ..config.staging import StagingCatalogueSettings
 from .catalogue_worker import (
     Recipe,
@@ -296,6 +297,7 @@ def _build_worker_catalogue(source: Source, settings: Settings, mapping: SiteMap
         worker,
         quiet_seconds.get(source.type, _QUIET_SECONDS),
         is_slow_at_first=source.type == "rucio",
+        maker=find_maker(source.type),
     )
 
 

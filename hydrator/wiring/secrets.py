@@ -18,6 +18,7 @@ from hydrator.diagnostics.credential_expiry import (
     parse_token,
 )
 from hydrator.domain.errors import PoolError
+from hydrator.domain.files import read_limited
 from hydrator.domain.redaction import SECRETS
 
 _MAX_SECRET_BYTES: Final = 16_384
@@ -49,12 +50,9 @@ def register_secrets(source: Settings | Mapping[str, object]) -> None:
 def _read_secrets(file: Path) -> Iterator[str]:
     """Yield the secret in *file*; skip a file of more than two lines: a private key, which is never sent."""
     with contextlib.suppress(OSError):
-        with file.open("rb") as opened:
-            text = opened.read(_MAX_SECRET_BYTES + 1).decode("utf-8", "replace")
+        text = read_limited(file, _MAX_SECRET_BYTES).decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        if (
-            len(lines) <= 2 and len(text) <= _MAX_SECRET_BYTES
-        ):  # a line break may split one secret into two lines
+        if len(lines) <= 2:  # a line break may split one secret into two lines
             yield from {"".join(lines), *lines}
 
 
@@ -102,8 +100,7 @@ def _read_text_or_empty(file: Path | None) -> str:
     if file is None:
         return ""
     try:
-        with file.open("rb") as opened:
-            return opened.read(_MAX_CREDENTIAL_BYTES).decode("utf-8", "replace")
+        return read_limited(file, _MAX_CREDENTIAL_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
 
@@ -142,12 +139,7 @@ def _unreadable_reason(path: Path, key: str) -> str | None:
     if not key.endswith((*SECRET_KEY_ENDINGS, "token_directory")):
         return None
     try:
-        has_content = any(path.iterdir()) if path.is_dir() else _read_first_byte(path)
+        has_content = any(path.iterdir()) if path.is_dir() else read_limited(path, _MAX_CREDENTIAL_BYTES)
     except OSError as error:
         return error.strerror or str(error)
     return None if has_content or key.endswith("tokens_file") else "it is empty"
-
-
-def _read_first_byte(path: Path) -> bytes:
-    with path.open("rb") as opened:
-        return opened.read(1)

@@ -190,6 +190,18 @@ def test_error_of_the_catalogue_is_the_same_error_here(error, kind):
         assert "KeyError at adapters/test_catalogue_client.py" in describe_bug("catalogue told", caught.value)
 
 
+def test_bug_of_a_plugin_is_reported_to_its_maker():
+    told = Told({})
+    told.error = KeyError("a secret name")
+    maker = "the plugin told of their-catalogue 1.0 (Ann <ann@example.org>)"
+    catalogue = WorkerCatalogue("told", Fragile(told), 60, maker=maker)
+    with pytest.raises(WorkerBug) as caught:
+        catalogue.read({L1})
+    sentence = describe_bug("catalogue told", caught.value)
+    assert sentence.endswith(f"please report it to the maker of {maker}")
+    assert "troubleshooting.md" not in sentence
+
+
 def with_row(change: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
     def garble(part: Any) -> Any:
         rows = part["rows"]

@@ -187,8 +187,14 @@ def test_check_of_a_missing_file_does_not_speak_of_credentials(tmp_path):
     assert "credentials" not in row["todo"]
 
 
-@pytest.mark.parametrize("name", ["NOWHERE", "NO\udcff"])
-def test_an_unknown_site_is_one_sentence(emptied, name):
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("NOWHERE", "the daemon does not know this site; known sites: CAM, RAL"),
+        ("NO\udcff", r"'NO\udcff' is not UTF-8 text"),
+    ],
+)
+def test_an_unknown_site_is_one_sentence(emptied, name, sentence):
     said = emptied.run("sites", name, status=2)
-    assert "the daemon does not know this site; known sites: CAM, RAL" in said
+    assert sentence in said
     assert said.count("\n") == 1

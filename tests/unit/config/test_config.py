@@ -1,11 +1,15 @@
 """The configuration: every problem in one report, each with its key."""
 
-from datetime import timedelta
+import os
+from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from hydrator.config import FileSource, RucioSource, Settings, load
+from hydrator.config import FileSource, RucioSource, Settings, load, parse
 from hydrator.domain.errors import ConfigError
 
 FILE = '[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'
@@ -16,8 +20,6 @@ LOGIN = 'username = "hydrator"\npassword_file = "secret"\n'
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch):
     """Remove the HYDRATOR_ variables of the environment that runs the tests."""
-    import os
-
     for name in [name for name in os.environ if name.upper().startswith("HYDRATOR_")]:
         monkeypatch.delenv(name)
 
@@ -307,6 +309,51 @@ def test_switching_every_publisher_off_is_refused(problems):
 def test_sites_by_dataset_alone_are_something_to_publish(loaded):
     off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
     assert loaded(off + "[publish]\nsites_file = 'sites.json'\n" + FILE).publish.sites_file
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("~no-such-user/state", "daemon.state_dir: ~no-such-user/state: no user has this name"),
+        ("a\\u0000b", "daemon.state_dir: the path has unprintable characters"),
+    ],
+)
+def test_path_that_no_file_can_have_is_one_problem(problems, path, told):
+    assert problems(f'[daemon]\nstate_dir = "{path}"\n' + FILE) == [told]
+
+
+def test_pipe_without_a_writer_is_one_problem(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="it is a pipe, and no program writes to it"):
+        load(tmp_path / "pipe")
+
+
+def _find_keys(model: type[BaseModel], section: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        yield (*section, name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _find_keys(field.annotation, (*section, name))
+
+
+ODD_VALUES = (
+    *(-1, 2**70, 10**400, 1e308, float("nan"), float("inf"), True, date(2026, 11, 30)),
+    *("", "x" * 100_000, "a\nb", "\0", "\ud800", "~no-such-user/x", "(" * 2000),
+    *([], [[]], {}, {"a": {}}, {"": 1}, {"\n": {}}),
+)
+
+
+@pytest.mark.parametrize("keys", [*_find_keys(Settings)], ids=".".join)
+def test_odd_value_of_a_setting_is_read_or_is_short_sentences(keys, tmp_path):
+    for value in ODD_VALUES:
+        table: Any = value
+        for key in reversed(keys):
+            table = {key: table}
+        problems: tuple[str, ...] = ()
+        try:
+            parse({"catalogue": [{"type": "file", "path": "x"}], **table}, folder=tmp_path, origin="test")
+        except ConfigError as error:
+            problems = error.problems
+        assert all(problem.isprintable() and len(problem) < 1000 for problem in problems)
 
 
 def test_a_half_written_file_is_refused_with_the_line(problems):

@@ -27,13 +27,24 @@ def catalogue(name, options, clock):
 def hollow(name, options, clock):
     return object()
 
+def broken(name, options, clock):
+    catalogue = MemoryCatalogue(name, [], clock=clock)
+    catalogue.read = lambda dids: {}["a key"]
+    return catalogue
+
 def talkative(name, options, clock):
     told = Provenance(reason="you sent " + Path(options["our_pass_file"]).read_text() + "\\x1b")
     held = Replica(parse_did("lofar:L1"), Site("CAM"), ReplicaState.STUCK, provenance=told)
     return MemoryCatalogue(name, [held], clock=clock)
 """
+METADATA = """Metadata-Version: 2.1
+Name: their-catalogue
+Version: 1.0
+Author-email: Ann <ann@example.org>
+"""
 POINTS = """[classad_hydrator.catalogues]
 listed = their_catalogue:catalogue
+broken = their_catalogue:broken
 hollow = their_catalogue:hollow
 talkative = their_catalogue:talkative
 gone = no_such_module:catalogue
@@ -47,7 +58,7 @@ def package(tmp_path):
     described = package / "their_catalogue-1.0.dist-info"
     described.mkdir(parents=True)
     (package / "their_catalogue.py").write_text(PLUGIN)
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: their-catalogue\nVersion: 1.0\n")
+    (described / "METADATA").write_text(METADATA)
     (described / "entry_points.txt").write_text(POINTS)
     return package
 
@@ -116,6 +127,13 @@ def test_a_folder_of_measurement_sets_is_one_without_a_plugin(once, tmp_path):
     )
     assert status == 0, said
     assert "lofar:L1.MS" in ad
+
+
+def test_bug_of_a_plugin_names_its_distribution_and_maker(once):
+    status, said, _ = once('type = "broken"')
+    assert status == 1, said
+    reported = "please report it to the maker of the plugin broken of their-catalogue 1.0"
+    assert f"{reported} (Ann <ann@example.org>)" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(

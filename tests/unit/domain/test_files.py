@@ -2,6 +2,7 @@
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_file_is_read_up_to_its_limit(tmp_path):
     assert (read_limited(path, 4), read_regular(path, 4)[0]) == (b"1234", b"1234")
     with pytest.raises(OSError, match="larger than 3 bytes"):
         read_limited(path, 3)
-    with pytest.raises(ValueError, match="larger than 3 bytes"):
+    with pytest.raises(OSError, match="larger than 3 bytes"):
         read_regular(path, 3)
 
 
@@ -85,3 +86,18 @@ def test_pipe_without_a_writer_is_refused_without_a_wait(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):
         read_regular(tmp_path / "pipe", 3)
+    with pytest.raises(OSError, match="no program writes to it"):
+        read_limited(tmp_path / "pipe", 3)
+
+
+def test_pipe_is_read_to_the_end_of_its_writer():
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(writing, "wb", buffering=0) as pipe:
+            pipe.write(b"one")
+            pipe.write(b" two")
+
+    with os.fdopen(reading), ThreadPoolExecutor() as threads:
+        threads.submit(write)
+        assert read_limited(Path(f"/dev/fd/{reading}"), 9) == b"one two"
