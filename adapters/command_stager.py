@@ -11,21 +11,22 @@ other  unknown: the command may have done something; the same holds after a time
 =====  ==============================================================================================
 """
 
-import contextlib
 import json
 import os
-import selectors
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import IO
+from tempfile import TemporaryFile
+from typing import Annotated, Any, TypeVar
 
-from adapters.untrusted_text import Record, decode_row, is_text, quote_excerpt
-from hydrator.domain.errors import BadDid, CatalogueGarbled, CatalogueUnreachable
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import from_json
+
+from adapters.untrusted_text import Record, is_text, quote_excerpt
+from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.redaction import sanitize
 from hydrator.domain.staging_ports import (
@@ -39,15 +40,104 @@ from hydrator.domain.staging_ports import (
     StagingQuery,
     StagingRefused,
 )
-from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_integer, valid_number, valid_time
+from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_integer, valid_time
 
 VERSION = 1
 _MAX_TEXT_CHARS = 500
 _STATES = {state.name.lower(): state for state in RequestState}
+_EXIT_DONE, _EXIT_REFUSED = 0, 3
+_WATCH_SECONDS = 0.1
+_ERROR_BYTES = 2000
 
 
 class BadLine(ValueError):
     """A line that the command may not write; the message quotes it."""
+
+
+# -- the lines that the command writes
+
+
+def _require_text(text: str) -> str:
+    if not is_text(text):
+        raise ValueError("must be a text of printable characters")
+    return text
+
+
+def _read_state(word: object) -> RequestState:
+    state = _STATES.get(str(word))
+    if state is None:
+        raise ValueError(f"must be one of {', '.join(_STATES)}")
+    return state
+
+
+def _read_time(value: object) -> datetime | None:
+    moment = valid_time(value)
+    if moment is None and value is not None:
+        raise ValueError("must be a time in Unix seconds")
+    return moment
+
+
+_Text = Annotated[str, Field(max_length=_MAX_TEXT_CHARS), AfterValidator(_require_text)]
+_Words = Annotated[str, BeforeValidator(lambda words: sanitize(str(words or ""), _MAX_TEXT_CHARS))]
+_Did = Annotated[str, AfterValidator(parse_did)]
+_Count = Annotated[int, Field(ge=0, le=MAX_CLASSAD_INTEGER, strict=True)]
+_Moment = Annotated[datetime | None, BeforeValidator(_read_time)]
+
+
+class _RuleId(BaseModel):
+    """The line about a request, and the beginning of one about a rule."""
+
+    id: _Text = Field(alias="rule")
+
+
+class _Rule(_RuleId):
+    """A line about a rule; the fields are those of :class:`ExistingRule`."""
+
+    did: _Did
+    site: _Text
+    storage: _Words = ""
+    account: _Words = ""
+    state: Annotated[RequestState, BeforeValidator(_read_state)]
+    is_ours: bool = Field(False, alias="ours", strict=True)
+    kind: StagingKind = StagingKind.STAGE
+    expires_at: _Moment = None
+    stuck_since: _Moment = None
+    files_done: _Count = 0
+    files: _Count | None = None
+    bytes: _Count | None = None
+    reason: _Words = ""
+
+    @model_validator(mode="after")
+    def _check_end(self) -> "_Rule":
+        if self.is_ours and self.expires_at is None:
+            raise ValueError("a rule of ours needs expires_at")
+        return self
+
+
+class _Size(BaseModel):
+    """A line about the size of a dataset."""
+
+    did: _Did
+    bytes: _Count | None = None
+
+
+class _Space(BaseModel):
+    """A line about a site; an odd number of free bytes is a reason of its own site."""
+
+    site: _Text
+    free_bytes: Any
+
+
+_Line = TypeVar("_Line", bound=BaseModel)
+
+
+def _parse(form: type[_Line], row: Record) -> _Line:
+    try:
+        return form.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise BadLine(f"{place}: {first['msg']}: {quote_excerpt(row)}") from None
 
 
 def iter_lines(output: bytes) -> Iterator[Record]:
@@ -59,7 +149,7 @@ def iter_lines(output: bytes) -> Iterator[Record]:
     for line in output.splitlines():
         if line.strip():
             try:
-                row = decode_row(line)
+                row = from_json(line)
             except ValueError as error:
                 text = quote_excerpt(line.decode("utf-8", "replace"))
                 raise BadLine(f"a line is not JSON: {text}") from error
@@ -79,173 +169,59 @@ def parse_answer(output: bytes) -> StagingAnswer:
     spaces: dict[Site, int | str] = {}
     for row in iter_lines(output):
         if "rule" in row:
-            rules.append(_parse_rule(row))
+            rule = _parse(_Rule, row)
+            rules.append(ExistingRule(**dict(rule), is_whole=rule.state is RequestState.DONE))
         elif "did" in row:
-            sizes[_did(row)] = _number(row, "bytes") or 0
+            size = _parse(_Size, row)
+            sizes[Did(size.did)] = size.bytes or 0
         elif "free_bytes" in row:
-            free = valid_integer(row["free_bytes"], MAX_CLASSAD_INTEGER)
-            odd = f"the command reports free_bytes = {quote_excerpt(row['free_bytes'])}"
-            spaces[Site(_text(row, "site"))] = odd if free is None else free
+            space = _parse(_Space, row)
+            free = valid_integer(space.free_bytes, MAX_CLASSAD_INTEGER)
+            odd = f"the command reports free_bytes = {quote_excerpt(space.free_bytes)}"
+            spaces[Site(space.site)] = odd if free is None else free
         else:
             raise BadLine(f"a line needs rule, did or free_bytes: {quote_excerpt(row)}")
     return StagingAnswer(tuple(rules), {did: size for did, size in sizes.items() if size}, spaces)
 
 
-def _parse_rule(row: Record) -> ExistingRule:
-    state = _STATES.get(str(row.get("state")))
-    if state is None:
-        raise BadLine(f"the state {quote_excerpt(row.get('state'))} is not one of {', '.join(_STATES)}")
-    is_ours, kind = row.get("ours") is True, row.get("kind", "stage")
-    if kind not in list(StagingKind):
-        raise BadLine(f"kind must be pin or stage, not {quote_excerpt(kind)}")
-    expires_at = _moment(row, "expires_at")
-    if is_ours and expires_at is None:
-        raise BadLine(f"a rule of ours needs expires_at: {quote_excerpt(row)}")
-    return ExistingRule(
-        _text(row, "rule"), _did(row), Site(_text(row, "site")), str(row.get("storage") or ""),
-        str(row.get("account") or ""), state, is_ours, StagingKind(kind), state is RequestState.DONE,
-        expires_at, _moment(row, "stuck_since"), _number(row, "files_done") or 0, _number(row, "files"),
-        _number(row, "bytes"), sanitize(str(row.get("reason") or ""), _MAX_TEXT_CHARS),
-    )  # fmt: skip
+# -- one run of the command
 
 
-def _text(row: Record, key: str) -> str:
-    value = row.get(key)
-    if not is_text(value) or len(str(value)) > _MAX_TEXT_CHARS:
-        raise BadLine(f"a line needs a text as {key}: {quote_excerpt(row)}")
-    return str(value)
+def run_command(
+    words: Sequence[str], given: bytes, limit: timedelta, max_bytes: int
+) -> tuple[int | None, bytes, str]:
+    """Run *words* with *given* as standard input; after *limit*, kill its process group.
 
-
-def _did(row: Record) -> Did:
-    try:
-        return parse_did(_text(row, "did"))
-    except BadDid as error:
-        raise BadLine(str(error)) from None
-
-
-def _number(row: Record, key: str) -> int | None:
-    value = row.get(key)
-    if value is not None and valid_integer(value, MAX_CLASSAD_INTEGER) is None:
-        raise BadLine(f"{key} must be a whole number, not {quote_excerpt(value)}")
-    return value
-
-
-def _moment(row: Record, key: str) -> datetime | None:
-    value = row.get(key)
-    if value is None:
-        return None
-    moment = valid_time(value) if valid_number(value) is not None else None
-    if moment is None:
-        raise BadLine(f"{key} must be a time in Unix seconds, not {quote_excerpt(value)}")
-    return moment
-
-
-_CHUNK_BYTES = 65_536
-_ERROR_BYTES = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class CommandResult:
-    """The result of one run.
-
-    *status* is None if the command did not start, was killed at its time limit, or wrote too much; *problem*
-    then says which. *error* is the end of its standard error.
+    Returns:
+        Its exit status, its output, and the reason of a failure. The status is None if the command did not
+        start, was killed at its limit, or wrote more than *max_bytes*.
     """
-
-    status: int | None
-    output: bytes = b""
-    error: str = ""
-    problem: str = ""
-
-    @property
-    def reason(self) -> str:
-        return self.problem or self.error or f"exit status {self.status}"
-
-
-def run_command(words: Sequence[str], given: bytes, limit: timedelta, max_bytes: int) -> CommandResult:
-    """Run *words* with *given* as standard input; after *limit*, kill its process group."""
-    with tempfile.TemporaryFile() as standard_input:
-        standard_input.write(given)
-        standard_input.seek(0)
-        try:
+    try:
+        with TemporaryFile() as standard_input, TemporaryFile() as output, TemporaryFile() as error:
+            standard_input.write(given)
+            standard_input.seek(0)
             process = subprocess.Popen(
-                words,
-                stdin=standard_input,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
+                words, stdin=standard_input, stdout=output, stderr=error, start_new_session=True
             )
-        except (OSError, ValueError) as error:
-            return CommandResult(None, problem=f"{words[0]} cannot be run: {error}")
-        with process:
-            try:
-                return _collect(process, time.monotonic() + limit.total_seconds(), limit, max_bytes)
-            finally:
-                _kill(process)
-
-
-def _collect(
-    process: subprocess.Popen[bytes], deadline_at: float, limit: timedelta, max_bytes: int
-) -> CommandResult:
-    """Read both outputs to their ends, and wait for the end of *process*."""
-    output, error = bytearray(), bytearray()
-    streams = {_require(process.stdout): output, _require(process.stderr): error}
-    try:
-        _read_to_end(streams, deadline_at, max_bytes)
-        status = process.wait(max(0.0, deadline_at - time.monotonic()))
-    except (TimeoutError, subprocess.TimeoutExpired):
-        problem = f"the command took longer than {limit.total_seconds():g} s"
-        return CommandResult(None, error=_last_line(error), problem=problem)
-    except OverflowError:
-        problem = f"the command wrote more than {max_bytes} bytes"
-        return CommandResult(None, error=_last_line(error), problem=problem)
-    return CommandResult(status, bytes(output), _last_line(error))
-
-
-def _read_to_end(streams: Mapping[IO[bytes], bytearray], deadline_at: float, max_bytes: int) -> None:
-    """Read all *streams* at the same time, each into its buffer.
-
-    Raises:
-        TimeoutError: they did not end before *deadline_at*, a monotonic time.
-        OverflowError: one has more than *max_bytes*.
-    """
-    with selectors.DefaultSelector() as selector:
-        for stream, buffer in streams.items():
-            selector.register(stream, selectors.EVENT_READ, buffer)
-        while selector.get_map():
-            seconds_left = deadline_at - time.monotonic()
-            if seconds_left <= 0:
-                raise TimeoutError
-            for key, _ in selector.select(seconds_left):
-                chunk = os.read(key.fd, _CHUNK_BYTES)
-                if not chunk:
-                    selector.unregister(key.fileobj)
-                key.data.extend(chunk)
-                if len(key.data) > max_bytes:
-                    raise OverflowError
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of *process* if it still runs."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _require(stream: IO[bytes] | None) -> IO[bytes]:
-    if stream is None:
-        raise ValueError("the process has no pipe")
-    return stream
-
-
-def _last_line(error: bytearray) -> str:
-    """Return the last line of a standard error that is not empty."""
-    text = error[-_ERROR_BYTES:].decode("utf-8", "replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
-
-
-_EXIT_DONE, _EXIT_REFUSED = 0, 3
+            ends_at = time.monotonic() + limit.total_seconds()
+            status, problem = None, ""
+            while status is None and not problem:
+                with suppress(subprocess.TimeoutExpired):
+                    status = process.wait(_WATCH_SECONDS)
+                if max(os.fstat(file.fileno()).st_size for file in (output, error)) > max_bytes:
+                    problem = f"the command wrote more than {max_bytes} bytes"
+                elif status is None and time.monotonic() > ends_at:
+                    problem = f"the command took longer than {limit.total_seconds():g} s"
+            if status is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            output.seek(0)
+            error.seek(max(0, error.seek(0, os.SEEK_END) - _ERROR_BYTES))
+            lines = error.read().decode("utf-8", "replace").split("\n")
+            last = next((line.strip() for line in reversed(lines) if line.strip()), f"exit status {status}")
+            return None if problem else status, output.read(max_bytes), problem or last
+    except (OSError, ValueError) as failure:
+        return None, b"", f"{words[0]} cannot be run: {failure}"
 
 
 class CommandStager:
@@ -277,7 +253,7 @@ class CommandStager:
 
     def list(self, query: StagingQuery) -> StagingAnswer:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        result = self._run(
+        status, output, reason = self._run(
             "list",
             self._read_limit,
             dids=sorted(query.dids),
@@ -286,10 +262,10 @@ class CommandStager:
             rules=sorted(query.rules),
             all=query.lists_all,
         )
-        if result.status != _EXIT_DONE:
-            raise CatalogueUnreachable(self.name, f"the action list: {result.reason}")
+        if status != _EXIT_DONE:
+            raise CatalogueUnreachable(self.name, f"the action list: {reason}")
         try:
-            return parse_answer(result.output)
+            return parse_answer(output)
         except BadLine as error:
             raise CatalogueGarbled(self.name, f"the action list: {error}") from None
 
@@ -308,7 +284,7 @@ class CommandStager:
         )
         try:
             (row,) = iter_lines(output)
-            return _text(row, "rule")
+            return _parse(_RuleId, row).id
         except ValueError as error:  # not one line, or an unreadable one
             raise StagingFailed(self.name, f"the action request: {error}") from None
 
@@ -326,13 +302,13 @@ class CommandStager:
         Raises:
             StagingError: the command did not do it, or perhaps did.
         """
-        result = self._run(action, self._call_limit, **values)
-        if result.status == _EXIT_REFUSED:
-            raise StagingRefused(self.name, result.reason)
-        if result.status != _EXIT_DONE:
-            raise StagingFailed(self.name, f"the action {action}: {result.reason}")
-        return result.output
+        status, output, reason = self._run(action, self._call_limit, **values)
+        if status == _EXIT_REFUSED:
+            raise StagingRefused(self.name, reason)
+        if status != _EXIT_DONE:
+            raise StagingFailed(self.name, f"the action {action}: {reason}")
+        return output
 
-    def _run(self, action: str, limit: timedelta, **values: object) -> CommandResult:
+    def _run(self, action: str, limit: timedelta, **values: object) -> tuple[int | None, bytes, str]:
         text = json.dumps({"version": VERSION, "action": action, **values}, sort_keys=True)
         return run_command(self._words, text.encode() + b"\n", limit, self._max_bytes)
