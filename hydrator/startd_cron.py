@@ -60,8 +60,7 @@ import time
 TYPE_CHECKING = False  # `typing` costs start-up time
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from socket import socket
-    from ssl import SSLSocket
+    from http.client import HTTPConnection, HTTPResponse
 
 VERSION = "0.1.0"
 CONTRACT = 1
@@ -107,48 +106,33 @@ MAX_KEY = 500
 """Most characters of a set's key: up to 120 of its names, each with a mark; or a cluster and its schedd."""
 STATES = frozenset(("AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNAVAILABLE", "UNKNOWN"))
 
+LANE = '[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]'
+SHARE = "MY.DataLocalitySets[TARGET.DataLocalityKey]"
+KNOWN = f"({SHARE} >= 0.0) =?= true"
+FRESH = (
+    "time() - (MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
+    "TARGET.DataLocalityMaxAge"
+)
+READ_SECONDS = f"(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: MY.DataLocalityOpen{LANE})"
+READ_SOURCE = f"(MY.DataLocalityReadFrom[TARGET.DataLocalityKey] ?: MY.DataLocalityReadFrom{LANE})"
+IS_PACED = "(time() < MY.DataLocalityOpenUntil) =?= true"
+IS_OPEN = f"(time() < MY.DataLocalityOpenUntil && {READ_SECONDS} >= 0) =?= true"
 EXPRESSIONS = {
-    "DataLocalityLocal": (
-        "(MY.DataLocalitySets[TARGET.DataLocalityKey] >= 1.0 && time() - "
-        "(MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
-        "TARGET.DataLocalityMaxAge) =?= true"
-    ),
+    "DataLocalityLocal": f"({SHARE} >= 1.0 && {FRESH}) =?= true",
     "DataLocalityAuto": (
-        "MY.DataLocalityLocal =?= true || (time() < MY.DataLocalityOpenUntil && "
-        "(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
-        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) >= 0) =?= '
-        "true || ((time() >= TARGET.DataLocalityAnyAfter) =?= true && !((time() < "
-        "MY.DataLocalityOpenUntil) =?= true && (MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0) =?= "
-        "true))"
+        f"MY.DataLocalityLocal =?= true || {IS_OPEN} || ((time() >= TARGET.DataLocalityAnyAfter) =?= true"
+        f" && !({IS_PACED} && {KNOWN}))"
     ),
     "DataLocalityRank": (
-        "MY.DataLocalityLocal =?= true ? 0.0 : ((time() < MY.DataLocalityOpenUntil && "
-        "(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
-        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) >= 0) =?= '
-        "true && (MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
-        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) <= 800000) '
-        "=?= true ? ((MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0) =?= true ? "
-        "MY.DataLocalitySets[TARGET.DataLocalityKey] : 0.0) - 1.0 - "
-        "(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
-        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) : '
-        "((MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0 && time() - "
-        "(MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
-        "TARGET.DataLocalityMaxAge) =?= true ? 100000.0 * MY.DataLocalitySets[TARGET.DataLocalityKey] : "
-        "0.0) - 1000000.0"
+        f"MY.DataLocalityLocal =?= true ? 0.0 : ({IS_OPEN} && {READ_SECONDS} <= 800000) =?= true ?"
+        f" ({KNOWN} ? {SHARE} : 0.0) - 1.0 - {READ_SECONDS} :"
+        f" (({SHARE} >= 0.0 && {FRESH}) =?= true ? 100000.0 * {SHARE} : 0.0) - 1000000.0"
     ),
     "DataLocalityOffer": (
-        'MY.DataLocalityLocal =?= true ? "local" : (time() < MY.DataLocalityOpenUntil && '
-        "(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
-        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) >= 0) =?= '
-        "true && isInteger((MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
-        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)])) =?= true ? '
-        'strcat("read ", (MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: '
-        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]), " s", '
-        'regexp("^[]^-~ !#%-[]{1,60}$", (MY.DataLocalityReadFrom[TARGET.DataLocalityKey] ?: '
-        'MY.DataLocalityReadFrom[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)])) =?= '
-        'true ? strcat(" from ", (MY.DataLocalityReadFrom[TARGET.DataLocalityKey] ?: '
-        'MY.DataLocalityReadFrom[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)])) : "") : '
-        '""'
+        f'MY.DataLocalityLocal =?= true ? "local" : {IS_OPEN} && isInteger({READ_SECONDS}) =?= true ?'
+        f' strcat("read ", {READ_SECONDS}, " s",'
+        f' regexp("^[]^-~ !#%-[]{{1,60}}$", {READ_SOURCE}) =?= true ?'
+        f' strcat(" from ", {READ_SOURCE}) : "") : ""'
     ),
 }
 """The match logic that each slot has, with the slot as MY and the job as TARGET; its source is
@@ -778,7 +762,7 @@ class HookSettings:
         if not path:
             return ""
         if not os.path.isfile(path):  # open waits for the writer of a pipe
-            raise BadUsage(f"--token-file {short_repr(path)} is not a file")
+            raise BadUsage(f"cannot read the token in {short_repr(path)}: it is not a file")
         try:
             with open(path, encoding="ascii") as lines:
                 token = lines.read(16384).strip()
@@ -941,33 +925,30 @@ class Url:
     """An http(s) URL in its parts; ``target`` is the path with its query."""
 
     def __init__(self, text: str) -> None:
-        scheme, _, rest = text.partition("://")
-        address, slash, path = rest.partition("/")
-        host, colon, port = address.rpartition(":") if not address.endswith("]") else (address, "", "")
-        if not colon:
-            host, port = address, "443" if scheme == "https" else "80"
-        bare = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
-        odd = bare.strip(LETTERS + DIGITS + (".-_" if bare == host else ".:"))
-        if (
-            scheme not in ("http", "https")
-            or not bare
-            or odd
-            or port.strip(DIGITS)
-            or not 0 < int(port or 0) < 65536
-        ):
+        from urllib.parse import urlsplit
+
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError as trouble:
+            raise BadUsage(f"{short_repr(text)} is not a URL: {trouble}") from trouble
+        bare = parts.hostname or ""
+        odd = bare.strip(LETTERS + DIGITS + (".:" if "[" in parts.netloc else ".-_"))
+        target = parts._replace(scheme="", netloc="").geturl() or "/"
+        if parts.scheme not in ("http", "https") or not bare or odd or "@" in parts.netloc or port == 0:
             raise BadUsage(
                 f"{short_repr(text)} is not a URL: write http(s)://host[:port][/path] without a user"
             )
-        if "#" in path:
-            raise BadUsage(f"{short_repr(text)} has a #: write the URL without #")
+        if "#" in text or target[0] != "/":
+            raise BadUsage(f"{short_repr(text)} has a # or a ? behind the host: write the URL without it")
         if not is_host_name(bare):
             raise BadUsage(
                 f"{short_repr(text)} has no host name: a part between the dots is empty or too long"
             )
-        self.is_https = scheme == "https"
-        self.address = address
-        self.host, self.port = bare, int(port)
-        self.target = slash + path or "/"
+        self.is_https = parts.scheme == "https"
+        self.address = parts.netloc
+        self.host, self.port = bare, port or (443 if self.is_https else 80)
+        self.target = target
         self.is_local = is_loopback(bare)
         self.text = text
 
@@ -1024,98 +1005,6 @@ def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") ->
     return proxy
 
 
-class HttpReader:
-    """A reader of one HTTP answer from a connection; ``source_name`` is the server's name in messages."""
-
-    def __init__(self, connection: "socket", source_name: str) -> None:
-        self.receive = connection.recv
-        self.source_name = source_name
-        self.buffer = b""
-
-    def receive_more(self) -> bool:
-        piece = self.receive(65536)
-        self.buffer += piece
-        return bool(piece)
-
-    def read_line(self) -> bytes:
-        while b"\n" not in self.buffer:
-            if len(self.buffer) > 65536 or not self.receive_more():
-                raise InvalidAd(f"{self.source_name} does not answer in HTTP, or its answer is incomplete")
-        line, _, self.buffer = self.buffer.partition(b"\n")
-        return line.rstrip(b"\r")
-
-    def read_exactly(self, size: int) -> bytes:
-        if size > MAX_BODY:
-            raise InvalidAd(f"the answer of {self.source_name} has {size} bytes, {MAX_BODY} are allowed")
-        while len(self.buffer) < size:
-            if not self.receive_more():
-                raise InvalidAd(
-                    f"{self.source_name} sent {len(self.buffer)} of {size} bytes: its answer is truncated"
-                )
-        data, self.buffer = self.buffer[:size], self.buffer[size:]
-        return data
-
-    def read_rest(self) -> bytes:
-        while self.receive_more():
-            if len(self.buffer) > MAX_BODY:
-                raise InvalidAd(f"the answer of {self.source_name} has over {MAX_BODY} bytes")
-        return self.buffer
-
-    def read_head(self) -> "tuple[int, dict[str, str]]":
-        """Read the status and the header fields; the fields' names are in lower case."""
-        words = self.read_line().split(b" ")
-        if (
-            len(words) < 2
-            or not words[0].startswith(b"HTTP/1.")
-            or not words[1].isdigit()
-            or len(words[1]) != 3
-        ):
-            raise InvalidAd(f"{self.source_name} does not answer in HTTP")
-        fields = {}  # type: dict[str, str]
-        for _ in range(200):
-            line = self.read_line()
-            if not line:
-                return int(words[1]), fields
-            name, _, value = line.decode("latin-1").partition(":")
-            fields[name.strip().lower()] = value.strip()
-        raise InvalidAd(f"the answer of {self.source_name} has over 200 header fields")
-
-    def read_chunks(self) -> bytes:
-        body = b""
-        while True:
-            size = self.read_line().partition(b";")[0].strip()
-            if not 0 < len(size) <= 8 or size.strip(b"0123456789abcdefABCDEF"):
-                raise InvalidAd(f"{self.source_name} sends chunks without a length")
-            if not int(size, 16):
-                return body
-            body += self.read_exactly(int(size, 16))
-            if self.read_line() or len(body) > MAX_BODY:
-                raise InvalidAd(
-                    f"{self.source_name} sends a chunk with a wrong length, or over {MAX_BODY} bytes"
-                )
-
-    def read_body(self, fields: "dict[str, str]") -> bytes:
-        coding = fields.get("content-encoding", "identity").lower()
-        if "transfer-encoding" in fields:
-            if fields["transfer-encoding"].lower() != "chunked":
-                raise InvalidAd(
-                    f"{self.source_name} sends Transfer-Encoding "
-                    f"{short_repr(fields['transfer-encoding'])}, not chunked"
-                )
-            body = self.read_chunks()
-        elif "content-length" in fields:
-            body = self.read_exactly(parse_integer(fields["content-length"]))
-        else:
-            body = self.read_rest()
-        if coding == "identity":
-            return body
-        if coding not in ("gzip", "x-gzip"):
-            raise InvalidAd(
-                f"{self.source_name} sends Content-Encoding {short_repr(coding)}, which is not gzip"
-            )
-        return decompress_gzip(body, self.source_name)
-
-
 def decompress_gzip(body: bytes, source_name: str) -> bytes:
     import zlib
 
@@ -1135,54 +1024,65 @@ def http_get(
     url: Url, fields: "dict[str, str]", settings: HookSettings
 ) -> "tuple[int, dict[str, str], bytes]":
     """Send one GET; return status, fields and body. Follow no redirect: no other URL gets the token."""
-    import socket
+    import http.client
 
     proxy = settings.proxy
-    through = f" through proxy {proxy.address}" if proxy else ""
+    source_name = url.text + (f" through proxy {proxy.address}" if proxy else "")
     target = url.text if proxy and not url.is_https else url.target
-    lines = [
-        f"GET {target} HTTP/1.1",
-        "Host: " + url.address,
-        *[f"{name}: {value}" for name, value in fields.items()],
-    ]
-    server = proxy or url
     try:
-        connection = socket.create_connection((server.host, server.port), settings.timeout_seconds)
+        connection = connect(url, settings)
         try:
-            if url.is_https:
-                connection = wrap_tls(connection, url, proxy, settings)
-            connection.sendall(("\r\n".join([*lines, "Connection: close"]) + "\r\n\r\n").encode("ascii"))
-            stream = HttpReader(connection, url.text + through)
-            status, answer = stream.read_head()
-            return status, answer, stream.read_body(answer) if status == 200 else b""
+            connection.request("GET", target, headers={"Host": url.address, "Connection": "close", **fields})
+            answer = connection.getresponse()
+            named = {name.lower(): value for name, value in answer.getheaders()}
+            body = read_body(answer, named, source_name) if answer.status == 200 else b""
+            return answer.status, named, body
         finally:
             connection.close()
-    except (
-        OSError,
-        ValueError,
-    ) as trouble:  # UnicodeError, and ssl.CertificateError of Python 3.6, are ValueErrors
-        reason = getattr(trouble, "strerror", None) or trouble
-        raise SourceUnavailable(f"no answer from {url.text}{through}: {reason}") from trouble
+    except http.client.HTTPException as trouble:
+        reason = f"{type(trouble).__name__} {trouble}".strip()
+        raise InvalidAd(
+            f"{source_name} does not answer in HTTP, or its answer is truncated: {reason}"
+        ) from trouble
+    except (OSError, ValueError) as trouble:  # UnicodeError, and ssl.CertificateError of Python 3.6, too
+        reason = getattr(trouble, "strerror", None) or str(trouble)
+        raise SourceUnavailable(f"no answer from {source_name}: {reason}") from trouble
 
 
-def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: HookSettings) -> "SSLSocket":
-    """Wrap *connection* in TLS and check the certificate; through a *proxy* ask for a tunnel first."""
+def connect(url: Url, settings: HookSettings) -> "HTTPConnection":
+    """Return a connection to the server of *url*, or to the proxy, which leads https through a tunnel."""
+    import http.client
+
+    server = settings.proxy or url
+    if not url.is_https:
+        return http.client.HTTPConnection(server.host, server.port, timeout=settings.timeout_seconds)
     import ssl
 
-    if proxy:
-        address = url.address if url.address.endswith(f":{url.port}") else f"{url.address}:{url.port}"
-        request = f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"
-        connection.sendall(request.encode("ascii"))
-        status, _ = HttpReader(connection, "proxy " + proxy.address).read_head()
-        if status != 200:
-            raise SourceUnavailable(
-                f"proxy {proxy.address} answers {status} to CONNECT {address}: ask the proxy's operator"
-            )
     try:
         context = ssl.create_default_context(cafile=settings.ca_file or None)
     except (ssl.SSLError, OSError) as trouble:
         raise BadUsage(f"--ca-file {short_repr(settings.ca_file)} cannot be used: {trouble}") from trouble
-    return context.wrap_socket(connection, server_hostname=url.host)
+    connection = http.client.HTTPSConnection(
+        server.host, server.port, timeout=settings.timeout_seconds, context=context
+    )
+    if settings.proxy:
+        connection.set_tunnel(url.host, url.port)
+    return connection
+
+
+def read_body(answer: "HTTPResponse", fields: "dict[str, str]", source_name: str) -> bytes:
+    """Return the unpacked body of *answer*, which has the header *fields*."""
+    body = answer.read(MAX_BODY + 1)
+    if len(body) > MAX_BODY:
+        raise InvalidAd(f"the answer of {source_name} has over {MAX_BODY} bytes")
+    if answer.length:
+        raise InvalidAd(f"the answer of {source_name} is truncated: {answer.length} bytes are missing")
+    coding = fields.get("content-encoding", "identity").lower()
+    if coding == "identity":
+        return body
+    if coding not in ("gzip", "x-gzip"):
+        raise InvalidAd(f"{source_name} sends Content-Encoding {short_repr(coding)}, which is not gzip")
+    return decompress_gzip(body, source_name)
 
 
 def ask_daemon(settings: HookSettings, site: str, now: int, cached: "CachedAd | None") -> "CachedAd":

@@ -70,8 +70,8 @@ def _make_paths_absolute(settings: Settings, folder: Path, origin: str) -> Setti
 
     def make_absolute(value: Any, key: str = "") -> Any:  # noqa: ANN401
         if isinstance(value, Path):
-            if not str(value).isprintable():
-                raise ConfigError([f"{origin}: {key}: the path has unprintable characters"])
+            if "\0" in str(value):
+                raise ConfigError([f"{origin}: {key}: no path has a NUL character"])
             try:
                 return _find_systemd_credential(value, key) or folder / value.expanduser()
             except RuntimeError:

@@ -315,7 +315,7 @@ def test_sites_by_dataset_alone_are_something_to_publish(loaded):
     ("path", "told"),
     [
         ("~no-such-user/state", "daemon.state_dir: ~no-such-user/state: no user has this name"),
-        ("a\\u0000b", "daemon.state_dir: the path has unprintable characters"),
+        ("a\\u0000b", "daemon.state_dir: no path has a NUL character"),
     ],
 )
 def test_path_that_no_file_can_have_is_one_problem(problems, path, told):

@@ -90,6 +90,7 @@ def test_pipe_without_a_writer_is_refused_without_a_wait(tmp_path):
         read_limited(tmp_path / "pipe", 3)
 
 
+@pytest.mark.outside
 def test_pipe_is_read_to_the_end_of_its_writer():
     reading, writing = os.pipe()
 
