@@ -23,7 +23,7 @@ PYTEST := $(BIN)/python -m pytest
 unexport PYTHONDONTWRITEBYTECODE
 # tests that need no process, socket, thread or sleep; tests/conftest.py holds them to it
 INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit tests/properties tests/contracts tests/simulation
-# areas of tests/integration, at most a quarter of an hour each on two cores: their files, test_….py
+# areas on real parts, at most a quarter of an hour each on two cores: their files, test_….py, in tests/integration
 POOL_AREAS := condor rucio pacing submit rapthor toil staging daemon why neighbours
 condor := authorization between_pools condor condor_c end_to_end hook older_bindings pool slot_merge two_collectors
 rucio := rucio_end_to_end rucio_login storage_rucio
@@ -35,12 +35,22 @@ staging := staging_end_to_end staging_rucio
 daemon := clock daemon demo nginx operations playground reload secrets
 why := docs_on_a_pool why
 neighbours := neighbours recipes
-IN_AREAS := $(foreach area,$(POOL_AREAS),$(patsubst %,tests/integration/test_%.py,$($(area))))
-IN_NO_AREA := $(filter-out $(IN_AREAS),$(wildcard tests/integration/test_*.py))
+# and in tests/deploy
+DEPLOY_AREAS := packages booted container helm page service
+packages := packages packages_13
+booted := booted
+container := container
+helm := helm
+page := page
+service := docs metrics systemd
+files = $(patsubst %,tests/integration/test_%.py,$(if $(filter $(1),$(POOL_AREAS)),$($(1)))) \
+    $(patsubst %,tests/deploy/test_%.py,$(if $(filter $(1),$(DEPLOY_AREAS)),$($(1))))
+IN_AREAS := $(foreach area,$(POOL_AREAS) $(DEPLOY_AREAS),$(call files,$(area)))
+IN_NO_AREA := $(filter-out $(IN_AREAS),$(wildcard tests/integration/test_*.py tests/deploy/test_*.py))
 $(if $(IN_NO_AREA),$(error in no area: $(IN_NO_AREA)))
 $(if $(filter-out $(wildcard $(IN_AREAS)),$(IN_AREAS)),$(error not there: $(filter-out $(wildcard $(IN_AREAS)),$(IN_AREAS))))
 # what make test-all runs after the gate, one after the other; their random examples are new in each run
-AREAS := unit properties contracts simulation faults deploy $(POOL_AREAS) older
+AREAS := unit properties contracts simulation faults $(POOL_AREAS) $(DEPLOY_AREAS) older
 
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lint lint-style lint-types lint-calls lint-imports test test-area test-all wheels packages docs demo playground bench benefit lock clean
@@ -78,15 +88,17 @@ test: lint ## the gate: tests in one process, then a real HTCondor 25.14, a real
 	$(PYTEST) --gate -n 2 --dist worksteal $(INSIDE) $(PYTEST_ARGS)
 	$(PYTEST) --gate --htcondor 25.14 tests/gate $(PYTEST_ARGS)
 
-# a folder of tests/, an area of tests/integration, or a mark; what the gate runs of unit is not run again
-AREA_TESTS = $(if $(filter $(AREA),$(POOL_AREAS)),$(patsubst %,tests/integration/test_%.py,$($(AREA))),$(if \
-    $(filter unit,$(AREA)),-m outside tests/unit,$(if $(wildcard tests/$(AREA)),tests/$(AREA),-m $(AREA))))
+# an area of files, a folder of tests/, or a mark; what the gate runs of unit is not run again
+AREA_TESTS = $(or $(strip $(call files,$(AREA))),$(if $(filter unit,$(AREA)),-m outside tests/unit,$(if \
+    $(wildcard tests/$(AREA)),tests/$(AREA),-m $(AREA))))
+OTHERS = $(if $(filter $(AREA),$(AREAS)),the gate and the areas $(filter-out $(AREA),$(AREAS)),all but $(AREA_TESTS))
 
 ifeq ($(AREA),older)
 test-area: export HYDRATOR_TEST_HTCONDOR = 23.9
 endif
-test-area: $(READY) ## the tests of one area: AREA=condor, rucio, submit, staging, faults, deploy, unit/adapters, older, …
+test-area: $(READY) ## the tests of one area: AREA=condor, rucio, submit, staging, faults, helm, unit/adapters, older, …
 	$(if $(AREA),,$(error name an area: make test-area AREA=faults))
+	@echo "area $(AREA): not run: $(OTHERS)"
 	$(if $(filter simulation,$(AREA)),$(BIN)/python -m tests.simulation --minutes 12)
 	$(PYTEST) -n $(WORKERS) --dist loadfile $(AREA_TESTS) $(PYTEST_ARGS)
 
