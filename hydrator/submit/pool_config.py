@@ -71,23 +71,27 @@ _HEAD = """\
 """
 
 _MACROS = rf"""
-# Patterns of what a user wrote, as unparse prints it without evaluating it ("" if it is absent): a list of strings, as
-# {{ "x:a","x:b" }}; and of the names with a comma after each, as x:a,x:b,
+# Patterns of what a user wrote, as unparse prints it without evaluating it ("" if absent): a list of strings, {{ "x:a","x:b" }};
+# names with a comma after each, x:a,x:b, . The repeats *+, ++ and ?+ are *, + and ? that never go back: no text takes long.
 DATALOCALITY_LIST = "^\\s*\\{{\\s*\"[^\"\\\\]*+\"(?:\\s*+,\\s*+\"[^\"\\\\]*+\")*+\\s*\\}}$"
 DATALOCALITY_NAMES = "^(?:(?=[^,]{{1,{MAX_DID_CHARS}}},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++$"
-# Tests of these texts. The names joined by commas are evaluated only if RequiredDatasets is plain.
+# Tests of these texts. NONE: no list; a pool's default may be undefined. PLAIN: a list of strings, a string, or split() of one.
+# VALUES: each of the four options is absent or plain. JOINED, which is evaluated only if the list is PLAIN: the names with
+# commas between; a string is split at commas and blanks. MACRO: the schedd would expand $(X) or $ENV(X) in these two, to which
+# the transform adds a clause; such a macro may name itself, or a secret.
 DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets) == "undefined")
 DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
 DATALOCALITY_OPTIONS = strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
 DATALOCALITY_VALUES = regexp("^(?:undefined|\"(?:auto|require|wait)\")?+,(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$", $(DATALOCALITY_OPTIONS), "i")
-<joined># True of a text that the schedd would expand where the transform adds to it: it may name itself, or a secret.
-DATALOCALITY_MACRO = regexp("[$][A-Za-z]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
-# What may stay for the negotiator and slots, which evaluate it: a preference of GPUs by their number, or by properties in
-# which nothing names the job; and of a job that a transform has changed, its key, lane, times, rank and clause.
+<joined>DATALOCALITY_MACRO = regexp("[$][A-Za-z]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
+# What may stay for the negotiator and slots, which evaluate it. GPU, of GPUPreference;RequireGPUs: no preference, or signs,
+# numbers, strings and the listed words, without GPU after the ; because RequireGPUs must not name itself. MADE, of OWN, for
+# jobs that a transform has changed: strings and numbers, then signs, numbers and the words of our rank and clause.
 DATALOCALITY_GPU = "^(?:;|(?![^;]*+;.*GPU)(?:[^\\w\"']|[0-9][0-9.E+]*+|\"[^\"\\\\]*+\"|(?:TARGET[.]\\w++|MY[.]RequireGPUs|countMatches|regexp|is|true|Capability|DeviceName|GlobalMemoryMb)\\b)++$)"
 DATALOCALITY_MADE = "^(?:\"[^\"\\\\]*+\"|[0-9]++|undefined)*+;(?:[^A-Za-z0-9_\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|time|true|is|undefined)\\b)*+$"
 DATALOCALITY_OWN = strcat(unparse(DataLocalityKey), unparse(DataLocalityLane), unparse(DataLocalityAnyAfter), unparse(DataLocalityMaxAge),";",unparse(DataLocalityRank),";",unparse(DataLocalityHere))
-# Why a job is refused: the sentence for its user.
+# Why a job is refused: the sentence for its user. WRONG: the first character that no name may have, and the names. LISTED: is
+# the list wrong, an option or a macro, or a name? WHY: there is no list, or the universe is not vanilla (5), or LISTED.
 DATALOCALITY_WRONG = strcat(regexps("^[A-Za-z0-9._:/@=+~,-]*+(.)", $(DATALOCALITY_JOINED), "with \\1: "), substr($(DATALOCALITY_JOINED), 0, 200))
 DATALOCALITY_ALONE = "the job has an option of data locality, such as DataLocality, but not RequiredDatasets: is this name spelled right, with a + before it?"
 DATALOCALITY_UNIVERSE = "RequiredDatasets: jobs of the java, parallel and vm universes are not sent to their data; use vanilla, or leave it out"
@@ -109,16 +113,19 @@ _TRANSFORM = rf"""
 # --- the transform
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
-   # The negotiator evaluates GPUPreference of every job: only a plain one stays.
+   # The negotiator evaluates GPUPreference of every job: only a plain one stays. EVALMACRO X Y gives the macro X the value of Y.
    EVALMACRO dl_gpu ! regexp($(DATALOCALITY_GPU), strcat(unparse(GPUPreference), ";", unparse(RequireGPUs)))
    if $(dl_gpu)
       DELETE GPUPreference
    endif
-   # All that follows: for jobs that no schedd has transformed yet. The factory of a late-materialized cluster, which
-   # has its own number as JobFactoryId, is no job: the schedd transforms its jobs one by one.
+   # All that follows: for jobs that no schedd has transformed yet. One that Condor-C or a job router sent says that it is, and
+   # is new unless it is MADE. The factory of a late-materialized cluster, which has its own number as JobFactoryId, is no job:
+   # the schedd transforms its jobs one by one.
    EVALMACRO dl_new unparse(JobFactoryId) != unparse(ClusterId) && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
    if $(dl_new)
-   # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate these three: no user makes them.
+   # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate the first three: no user makes them.
+   # good: a list, all is plain. free: no list, and no option of ours if the universe is vanilla. wrong: other jobs of the
+   # vanilla, java, parallel and vm universes. late: those that are late-materialized.
    DELETE DataLocalityRank
    DELETE DataLocalityHere
    DELETE DataLocalityAnyAfter
@@ -127,21 +134,22 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    EVALMACRO dl_wrong regexp("^(?:5|10|11|13)$", unparse(JobUniverse))
    EVALMACRO dl_late $(dl_wrong) && unparse(JobMaterializeDigestFile) != ""
    if $(dl_good)
-      # 2. The names, which are plain letters now, and the list: as it is, or of a string, or of names with commas.
+      # 2. The names, which are plain letters now. The list stays, unless it was a string, lacked a scope, or has commas in names.
       EVALMACRO dl_names $(DATALOCALITY_JOINED)
       EVALMACRO dl_other ! regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || join(",", RequiredDatasets) =!= "$(dl_names)" || size(RequiredDatasets) != size(split("$(dl_names)", ","))
       if $(dl_other)
          EVALSET RequiredDatasets split("$(dl_names)", ",")
       endif
       # 3. The key: the hash of `hydrator submit`, if it came with exactly these names; else the names, if they are short,
-      # with @ before capitals, @ and ~, because ClassAd names ignore letter case; else a name for this cluster's list. The
-      # daemon compares keys with lists, and answers for no key that stands for two lists.
+      # with @ before capitals, @ and ~, because ClassAd names ignore letter case; else cluster, size of the names, and schedd,
+      # with which GlobalJobId begins. The daemon compares keys with lists: a job with a key of another list has no answer.
       EVALMACRO dl_hash unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
 <private>      EVALMACRO dl_cluster toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", regexps("^\"([^#]++)#.*", unparse(GlobalJobId), "\\1")))
       EVALSET DataLocalityKey $(dl_hash) ? DataLocalityKey : <open>size("$(dl_names)") <= {NAMES_CHARS} ? regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg") : "$(dl_cluster)"
       DELETE DataLocalityKeyFor
       # 4. The daemon lets the jobs of a large set read in parts: lane 0 has half of them, 1 a quarter, and so on up to 10. The
-      # lane is the number of trailing zeros of ClusterId + ProcId + 1: powers of 2 differ modulo 13.
+      # lane is the number of trailing zeros of n = ClusterId + ProcId + 1: n's lowest bit, a power of 2, is modulo 13 its place
+      # in the list. Other modes than auto have place 1, which is lane 0.
       EVALSET DataLocalityLane {{0,0,1,4,2,9,5,10,3,8,10,7,6}}[(DataLocality ?: "<mode>") == "auto" ? (~(ClusterId + ProcId) & (ClusterId + ProcId + 1)) % 13 : 1]
       # 5. The hook gives slots DataLocalityLocal (all data of the key is here), DataLocalityAuto, DataLocalityRank (s) and
       # DataLocalityOffer. MaxAge (s): the oldest fact that they may use. The negotiator's text reads the rank. The schedd
@@ -165,9 +173,9 @@ _PRIVATE = """\
       EVALMACRO dl_hash $(dl_hash) && ! $(dl_private)
 """
 _PLACE = f"""\
-      # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait.
-      # auto: where the slot allows it; at slots whose daemon does not pace it, after the wait. The end of a wait is rounded up to a step,
-      # such as 5 min for an hour: a time of its own in each job would make an autocluster of each.
+      # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait (s).
+      # auto: where the slot allows it; at slots whose daemon does not pace it, after the wait. Its end is rounded up to a step,
+      # since a time of its own in each job would make an autocluster of each: half the wait, up to <step>, or a twelfth of it.
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
       EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : {AUTO_WAIT_SECONDS})
       EVALMACRO dl_step $(dl_for) < 2 ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
@@ -178,7 +186,7 @@ _PLACE = f"""\
       EVALMACRO dl_here $(dl_ends) ? "{HERE["auto"]}" : "{HERE["require"]}"
       EVALMACRO dl_here DataLocality == "wait" ? "{HERE["wait"]}" : "$(dl_here)"
       SET DataLocalityHere $(dl_here)
-      # condor_submit has put the clause into Requirements (unparse prints =!= as isnt), if it read this file; see below.
+      # condor_submit wrote the clause into Requirements (unparse prints =!= as isnt) if it read APPEND_REQUIREMENTS, below.
       EVALMACRO dl_unbound ! regexp("MY[.]DataLocalityHere isnt false", unparse(Requirements))
       if $(dl_unbound)
          SET Requirements ($(MY.Requirements)) && {REQUIREMENT}
@@ -200,8 +208,9 @@ _LATE = f"""\
 """
 
 _CHECKS = rf"""
-# --- submit requirements: jobs are refused with the transform's reason. The schedd evaluates a requirement with its own ad
-# as MY and the job as TARGET; unparse looks at MY, so it stands in evalInEachContext(…, {{TARGET}}).
+# --- submit requirements: jobs are refused with the transform's reason, a string. The schedd evaluates a requirement with its
+# own ad as MY and the job as TARGET; unparse looks at MY, so it stands in evalInEachContext(…, {{TARGET}}), a list of one.
+# DataLocalityLocal warns of a list in the scheduler and local universes (7, 12), but for DAGMan, which hands it to its jobs.
 SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) DataLocality DataLocalityLocal<enforced>
 SUBMIT_REQUIREMENT_DataLocality = evalInEachContext(! regexp("^\"(?:[^\"\\\\]|\\\\.)*+\"$", unparse({REFUSED})), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocality_REASON = {REFUSED}
@@ -210,7 +219,8 @@ SUBMIT_REQUIREMENT_DataLocalityLocal_REASON = "RequiredDatasets has no effect he
 SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING = true
 <checks>"""
 _CHECKS_REFUSE = rf"""
-# A vanilla job with datasets was transformed. What a transform deletes of one row of a cluster is then undefined.
+# A vanilla job with datasets was transformed, or is a factory, of a factory, or held for a reason. What a transform deletes of
+# one row of a cluster is then undefined.
 DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || unparse(JobFactoryId) != "" || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
 SUBMIT_REQUIREMENT_DataLocalityTransform = evalInEachContext($(DATALOCALITY_DONE), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"

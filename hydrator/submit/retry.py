@@ -79,25 +79,18 @@ def retry_elsewhere(
     """
     own = f"({requirements}) && " if requirements.strip() else ""
     has_missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED_EXIT_STATUS}"
+    is_repeated = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
+    is_last_try = "(NumJobCompletions > JobMaxRetries) =?= true"
     return [
         f"requirements = {own}{avoid_missed_sites_clause(site_attributes)}",
         f"job_machine_attrs = {', '.join(_site_attribute_names(site_attributes))}",
         "job_machine_attrs_history_length = 1",
         # with max_retries, condor_submit adds its own conditions to on_exit_remove
         f"on_exit_remove = ! ({has_missed}) && JobMaxRetries is undefined",
-        *_hold_after_last_try(has_missed, tries),
-        *(_hold_where_all_missed(data_sites, grace_seconds) if data_sites else []),
-    ]
-
-
-def _hold_after_last_try(has_missed: str, tries: int) -> list[str]:
-    """Return the lines that hold a job after *tries* misses, or after a second miss at one site."""
-    is_repeated = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
-    is_last_try = "(NumJobCompletions > JobMaxRetries) =?= true"
-    return [
         f"on_exit_hold = {has_missed} && (NumJobCompletions >= {tries} || {is_repeated} || {is_last_try})",
         f'on_exit_hold_reason = strcat("its datasets could not be read at ", {_MISSED_SITES}, "{_ADVICE}")',
         f"on_exit_hold_subcode = {MISSED_EXIT_STATUS}",
+        *(_hold_where_all_missed(data_sites, grace_seconds) if data_sites else []),
     ]
 
 

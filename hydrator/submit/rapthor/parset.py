@@ -93,18 +93,16 @@ def parse_parset(content: bytes, origin: str) -> Parset:
         ConfigError: Rapthor could not read the parset either, or would find no measurement set.
     """
     try:
-        text = io.TextIOWrapper(
-            io.BytesIO(content), encoding="utf-8"
-        ).read()  # converts line ends as open() does
+        # converts line ends as open() does
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
     except UnicodeDecodeError as error:
         problem = f"{origin}: not UTF-8 text (byte {error.start}): save the parset as UTF-8"
         raise ConfigError([problem]) from error
     if "\0" in text:
         raise ConfigError([f"{origin}: not a text file (byte {text.index(chr(0))} is NUL)"])
     parser = configparser.ConfigParser(interpolation=None)
-    parser.read_dict(
-        {"global": dict.fromkeys(_REQUIRED_OPTIONS, "None")}
-    )  # Rapthor also sets these options, so that [DEFAULT] cannot set them
+    # Rapthor also sets these options, so that [DEFAULT] cannot set them
+    parser.read_dict({"global": dict.fromkeys(_REQUIRED_OPTIONS, "None")})
     try:
         parser.read_string(text, origin)
     except configparser.Error as error:

@@ -150,10 +150,8 @@ def add_datasets(
         notes = [f"{origin}: no dataset is known for this file: the file stays unchanged"]
     queue = next(iter(description.queues), None)
     if key.lines and len(description.queues) > 1:  # another list may stand between two queue statements
-        key, notes = (
-            KeyLines(),
-            [*notes, f"{origin}: {LEFT_TO_SCHEDD}: the file has several queue statements"],
-        )
+        key = KeyLines()
+        notes.append(f"{origin}: {LEFT_TO_SCHEDD}: the file has several queue statements")
     lines = (*([line] if line else []), *key.lines, *extra_lines)
     end = line_ending(text)
     at = queue.start if queue else len(text)
