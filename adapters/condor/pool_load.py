@@ -224,7 +224,7 @@ _MAX_JOBS = 10**7
 def _parse_queue(
     answer: Mapping[str, Any], as_of: datetime, sites_by_slot: Mapping[str, Site]
 ) -> ScheddQueue:
-    queued = tuple(QueuedJobs(tuple(names), count, key) for names, count, key in answer["queued"])
+    queued = tuple(QueuedJobs(tuple(names), count, *key) for names, count, *key in answer["queued"])
     keys = {row["key"] for row in answer["running"]}
     lists = {  # a user can write any key into a job
         jobs.key: jobs.datasets

@@ -208,11 +208,13 @@ class QueuedJobs:
     """Jobs of one schedd that name the same datasets; ``datasets`` are the names as in the job ads.
 
     ``key`` is the jobs' ``DataLocalityKey``; None if the jobs have none, or if it is not a literal string.
+    ``is_of_cluster``: the key is that of the jobs' own cluster.
     """
 
     datasets: tuple[str, ...]
     job_count: int
     key: str | None = None
+    is_of_cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)

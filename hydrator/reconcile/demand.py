@@ -4,9 +4,9 @@ A dataset stays demanded for some time after its last job left the queue, so tha
 finds the dataset in the ads. A dataset that is no longer demanded leaves the ads; this is not a loss of data.
 
 Each set has the key that its jobs look up. A user can write any key into a job, so a key stands for one list
-whatever jobs have it: a hash or names for the list that they are of, a cluster's key for the list of the jobs
-at its schedd. No site answers for other lists with the key, and for none of two lists of a cluster: the jobs
-of one would start where their data is not.
+whatever jobs have it: a hash or names for the list that they are of, a cluster's key for its jobs' list. No
+site answers for other lists with the key, and for none of two lists of a cluster: the jobs of one would start
+where their data is not.
 """
 
 from collections import Counter, defaultdict
@@ -38,7 +38,7 @@ class RememberedJobs:
     """Jobs of one schedd with the same datasets and key, and when the schedd last listed one of them.
 
     ``key`` is the jobs' DataLocalityKey, right or wrong; for jobs without one, and after the last job of a
-    cluster's key, the key of ``hydrator submit``.
+    cluster's key, the key of ``hydrator submit``. ``is_of_cluster``: it is the key of the jobs' own cluster.
     """
 
     schedd: str
@@ -46,6 +46,7 @@ class RememberedJobs:
     jobs: int
     last_demanded_at: datetime
     key: str
+    is_of_cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _find_list_of_each_key(entries: Iterable[RememberedJobs]) -> dict[str, tuple
     for old in entries:
         if fits(old.key, old.dids):
             fitting[old.key].add(old.dids)
-            if old.key.partition("@")[2] == old.schedd.lower():
+            if old.is_of_cluster:
                 own[old.key].add(old.dids)
     return {key: next(iter(lists)) for key, lists in (fitting | own).items() if len(lists) == 1}
 
@@ -197,7 +198,8 @@ def _jobs_of_schedd(
         if dids:
             key = _make_printable(group.key) if group.key else set_key(dids)
             old = jobs.get((dids, key)) or RememberedJobs(schedd, dids, 0, queue.as_of, key)
-            jobs[dids, key] = replace(old, jobs=old.jobs + group.job_count)
+            is_of_cluster = old.is_of_cluster or group.is_of_cluster
+            jobs[dids, key] = replace(old, jobs=old.jobs + group.job_count, is_of_cluster=is_of_cluster)
     return jobs.values()
 
 

@@ -71,10 +71,7 @@ class Client:
         self.silent = {"ap2"}
         self.constraint = self.site_constraint = ""
         self.idle, self.needs, self.slot_ads = IDLE, [NEED], SLOTS
-        self.queued: list[tuple[list[str], int, str | None]] = [
-            (["t:a"], 6, "t:a"),
-            (["t:a", "t:b"], 1, None),
-        ]
+        self.queued = [(["t:a"], 6, "t:a", False), (["t:a", "t:b"], 1, None, False)]
         self.site_ads = SLOTS
         self.clock_ahead = 0
         self.asked: list[tuple[str, str]] = []
@@ -267,7 +264,7 @@ def test_running_jobs_need_the_datasets_of_their_key(row: dict[str, Any], site: 
 def test_running_jobs_need_the_list_that_their_key_is_of_whoever_has_the_key_too(key: str) -> None:
     """A user can write any key into a job."""
     client = Client([{**RUNNING, "key": key, "site": "UK", "slot": None, "started_at": [200]}])
-    client.queued = [(["t:a"], 6, key), (["t:b"], 1, key)]
+    client.queued = [(["t:a"], 6, key, False), (["t:b"], 1, key, False)]
     *_, need = read_queue(client).needs
     assert need.datasets == ("t:a",)
 

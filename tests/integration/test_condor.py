@@ -85,7 +85,7 @@ def the_schedd(client: CondorClient) -> str:
 
 def read_queued(client: CondorClient) -> list[tuple[tuple[str, ...], int, str | None]]:
     rows = client.read_queue(the_schedd(client), [])["queued"]
-    return [(tuple(datasets), jobs, key) for datasets, jobs, key in rows]
+    return [(tuple(datasets), jobs, key) for datasets, jobs, key, _ in rows]
 
 
 def count(client: CondorClient, unique: str, place: int) -> dict[Any, int]:

@@ -87,7 +87,7 @@ SINGLE_ATTRIBUTES = (
 )
 MAX_CLOCK_ERROR = 5
 """A clock that differs by less (s) is right: ServerTime has whole seconds, and clocks are never exact."""
-_Queued = tuple[tuple[str, ...], str | None]
+_Queued = tuple[tuple[str, ...], str | None, bool]
 
 
 class LoadCalls(Bindings):
@@ -101,10 +101,11 @@ class LoadCalls(Bindings):
         only these attributes.
 
         Returns:
-            ``queued``: datasets, number of jobs and DataLocalityKey (None if it is not a string) of all jobs
-            but the removed and completed ones. ``idle``: rows with the fields of ``IdleJobs``, without jobs
-            that have no key. ``needs``: alike idle or held jobs with datasets and a key: the index ``queued``
-            of their datasets, ``user``, ``job_count``, ``example`` (the id of the oldest) and ``is_held``.
+            ``queued``: datasets, number of jobs, DataLocalityKey (None if it is not a string), and whether it
+            is that of their cluster, of all jobs but the removed and completed ones. ``idle``: rows with the
+            fields of ``IdleJobs``, without jobs that have no key. ``needs``: alike idle or held jobs with
+            datasets and a key: the index ``queued`` of their datasets, ``user``, ``job_count``, ``example``
+            (the id of the oldest) and ``is_held``.
             ``running``: rows with the fields of ``RunningJobs`` and ``user``. ``site`` is the first of
             *site_attributes* that the schedd recorded of the job's slot (SYSTEM_JOB_MACHINE_ATTRS). Without
             it, ``slot`` is the name of the slot, for a dynamic slot the name of the partitionable one.
@@ -127,7 +128,7 @@ class LoadCalls(Bindings):
                 self._add_start(running, ad, machine_attributes)
         factories = self._find_factories(queue, groups, [ad for ad in ads if "ProcId" not in ad])
         return {
-            **self._count_groups(groups, factories),
+            **self._count_groups(schedd, groups, factories),
             "running": _running_rows(running),
             "reports": self._select_reports(jobs),
             "clock_ahead": clock_ahead,
@@ -150,9 +151,9 @@ class LoadCalls(Bindings):
         if None in found:
             attributes = [contract.REQUIRED_DATASETS, contract.KEY]
             found = queue.query(FACTORIES, attributes, opts=self.htcondor.QueryOpt.IncludeClusterAd)
-        return [(self._read_required_datasets(ad), read_key(ad)) for ad in found]
+        return [(self._read_required_datasets(ad), read_key(ad), False) for ad in found]
 
-    def _count_groups(self, groups: Iterable[Any], factories: Iterable[_Queued]) -> Ad:
+    def _count_groups(self, schedd: str, groups: Iterable[Any], factories: Iterable[_Queued]) -> Ad:
         queued: Counter[_Queued] = Counter(factories)
         idle: dict[tuple[Any, ...], int] = {}
         needs: dict[tuple[Any, ...], Ad] = {}
@@ -160,9 +161,10 @@ class LoadCalls(Bindings):
             status, key, count = self.scalar(ad, "JobStatus"), read_key(ad), self.scalar(ad, "JobCount") or 1
             if status in {REMOVED, COMPLETED}:
                 continue
-            datasets: _Queued = (), key
+            datasets: _Queued = (), key, False
             if contract.REQUIRED_DATASETS in ad:
-                datasets = self._read_required_datasets(ad), key
+                is_of_cluster = dataset_sets.is_of_cluster(key, schedd, self._first_id(ad))
+                datasets = self._read_required_datasets(ad), key, is_of_cluster
                 queued[datasets] += count
             if key is None or status not in {IDLE, HELD} or not self._is_placed(ad):
                 continue
@@ -177,7 +179,7 @@ class LoadCalls(Bindings):
                 row["example"] = min(ids, key=job_order, default="")
         places = {group: place for place, group in enumerate(queued)}
         return {
-            "queued": [(names, count, key) for (names, key), count in queued.items()],
+            "queued": [(names, count, *key) for (names, *key), count in queued.items()],
             "idle": _idle_rows(idle.items()),
             "needs": [{**row, "queued": places[row["queued"]]} for row in needs.values()],
         }

@@ -105,6 +105,12 @@ def is_cluster_key(key: str) -> bool:
     return bool(_CLUSTER.match(key))
 
 
+def is_of_cluster(key: str | None, schedd: str, job_id: str) -> bool:
+    """Return whether *key* is that of the cluster of the job *job_id* at *schedd*."""
+    cluster = job_id.partition(".")[0]
+    return key is not None and key.startswith(f"c{cluster}.") and key.partition("@")[2] == schedd.lower()
+
+
 def names_of(key: str) -> tuple[str, ...]:
     """Return the names of the datasets that *key* consists of; none if it is a hash or of a cluster."""
     if ":" not in key or not _KEY.match(key):

@@ -209,13 +209,15 @@ def test_clusters_key_with_two_lists_is_withheld_until_one_is_gone():
     assert keys(later) == [(one, key), (other, hash_key(other))]
 
 
-@pytest.mark.parametrize(("owner", "forger"), [("Ap1", "ap2"), ("x@ap1", "ap1")])
-def test_clusters_key_stands_for_the_list_of_the_schedd_that_it_names(owner, forger):
-    """A job that Condor-C sent on keeps its key. So the only list counts, of whatever schedd."""
-    other, key = (*LONG[:-1], Did("x:1")), f"c12.269@{owner.lower()}"
-    jobs = {forger: queue(QueuedJobs(other, 2, key))}
-    assert keys(asked(**jobs)) == [(other, key)]
-    memory = asked(**jobs, **{owner: queue(QueuedJobs(LONG, 1, key))})
+@pytest.mark.parametrize("forger", ["ap1", "ap2"])
+def test_clusters_key_stands_for_the_list_of_that_cluster(forger):
+    """A job that Condor-C or a job router sent on keeps its key. So the only list counts, of whatever job."""
+    other, key = (*LONG[:-1], Did("x:1")), "c12.269@ap1"
+    own, forged = QueuedJobs(LONG, 1, key, is_of_cluster=True), QueuedJobs(other, 2, key)
+    assert keys(asked(ap2=queue(forged))) == [(other, key)]
+    memory = asked(
+        **{"ap1": queue(own), "ap2": queue(), forger: queue(forged, QueuedJobs(LONG, 1, key), own)}
+    )
     assert sorted(keys(memory)) == [(LONG, key), (other, None)]
     assert (wanted(memory).wrong_keys, wanted(memory).withheld_keys) == ({key: 2}, frozenset())
 

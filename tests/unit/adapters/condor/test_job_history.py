@@ -57,7 +57,7 @@ class Client:
     def read_queue(self, schedd, site_attributes=()):
         self._ask(schedd)
         names = ("idle", "needs", "running", "reports")
-        return {"queued": [((L1,), 1, "a key")], "clock_ahead": 0, **{name: [] for name in names}}
+        return {"queued": [((L1,), 1, "a key", True)], "clock_ahead": 0, **{name: [] for name in names}}
 
     def outcomes(self, schedd, since, sites, *, after_job_id=None, max_jobs, ended_before=None):
         self._ask(schedd)
@@ -315,7 +315,9 @@ def test_pool_has_the_queues_of_the_other_schedds_while_one_is_silent():
     pool = Pool("silent", well=1)
     reader = CondorPool(pool.client(), lambda: NOON, (), pool.client)
     shown = reader.read_snapshot()
-    assert shown.queues["well0"].demand == ScheddDemand(NOON, (QueuedJobs((L1,), 1, "a key"),))
+    assert shown.queues["well0"].demand == ScheddDemand(
+        NOON, (QueuedJobs((L1,), 1, "a key", is_of_cluster=True),)
+    )
     assert list(shown.silent) == ["silent"]
 
 

@@ -73,11 +73,24 @@ def test_all_jobs_with_datasets_are_counted_by_list_and_key():
     text = job(8, [], DataLocalityKey="o", RequiredDatasets=ENDLESS)
     rows = read(held, local, *gone, other_key, keyless, bare, odd, text, job(9, ["t:a"], **START))["queued"]
     assert rows == [
-        (("t:a",), 3, "t:a"),
-        (("t:a",), 1, "k"),
-        (("t:a",), 1, None),
-        ((), 1, "o"),
-        (("RequiredDatasets = false ? { } : RequiredDatasets",), 1, "o"),
+        (("t:a",), 3, "t:a", False),
+        (("t:a",), 1, "k", False),
+        (("t:a",), 1, None, False),
+        ((), 1, "o", False),
+        (("RequiredDatasets = false ? { } : RequiredDatasets",), 1, "o", False),
+    ]
+
+
+def test_key_of_the_jobs_cluster_is_told_from_that_of_another():
+    """The transform takes what a job has that says that it is transformed."""
+    key = "c7.3@ap1"
+    own = [job(7, ["t:a"], DataLocalityKey=key), job(8, ["t:a"], DataLocalityKey=key, user="bob@x")]
+    others = [job(70, ["t:b"], DataLocalityKey=key), job(7, ["t:c"], DataLocalityKey="c7.3@ap2")]
+    assert read(*own, *others)["queued"] == [
+        (("t:a",), 1, key, True),
+        (("t:a",), 1, key, False),
+        (("t:b",), 1, key, False),
+        (("t:c",), 1, "c7.3@ap2", False),
     ]
 
 
@@ -94,14 +107,17 @@ def test_all_jobs_with_datasets_are_counted_by_list_and_key():
 def test_factory_with_items_that_are_not_jobs_yet_is_one_job_more(factories, counted, queries):
     calls = calls_of(job(1, ["t:a"]), *factories)
     counts = {}
-    for names, count, _ in calls.read_queue("ap1", [])["queued"]:
+    for names, count, *_ in calls.read_queue("ap1", [])["queued"]:
         counts[names] = counts.get(names, 0) + count
     assert (counts, calls.queue.queries) == (counted, queries)
 
 
 def test_factory_has_not_the_list_of_a_job_with_a_key_that_is_not_of_its_list():
     calls = calls_of(job(1, ["t:b"], DataLocalityKey="t:a"), factory(2, ["t:a"]))
-    assert calls.read_queue("ap1", [])["queued"] == [(("t:a",), 1, "t:a"), (("t:b",), 1, "t:a")]
+    assert calls.read_queue("ap1", [])["queued"] == [
+        (("t:a",), 1, "t:a", False),
+        (("t:b",), 1, "t:a", False),
+    ]
 
 
 @pytest.mark.parametrize("name", ["RequiredDatasets", "ChirpDataLocalityMisses", "ChirpDataLocalityReads"])
