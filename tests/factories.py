@@ -162,7 +162,6 @@ def server_state(
     openings: Openings | None = None,
     no_openings_reason: str | None = None,
     load: PoolLoad | None = None,
-    troubles: Sequence[str] = (),
     catalogues: Sequence[CatalogueView] = (),
     publishers: Sequence[PublisherView] = (),
     **more,
@@ -180,7 +179,7 @@ def server_state(
         paced=PacedCycle(openings, no_openings_reason, load), held_losses=held_losses or {},
         memories={"rucio": asked},
     )  # fmt: skip
-    view = replace(view_of(report), failures=tuple(troubles), catalogues=catalogues, publishers=publishers)
+    view = replace(view_of(report), catalogues=catalogues, publishers=publishers)
     return replace(ServerState.of_cycle(report, view), **changing)
 
 

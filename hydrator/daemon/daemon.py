@@ -297,9 +297,9 @@ class Daemon:
 
     def _report_reload(self, problems: Sequence[str]) -> None:
         """Report to the metrics and ``hydrator status`` whether the daemon uses the configuration on disk."""
-        self._context.reload_problems = tuple(problems)
         self._metrics.set_reload_result(is_successful=not problems)
         failure = ReloadFailure(to_unix(self._machine.clock()), tuple(problems)) if problems else None
+        self._context.reload = failure
         with contextlib.suppress(StateError):
             self._store.save_report(RELOAD_REPORT, failure)
 

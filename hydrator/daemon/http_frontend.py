@@ -93,7 +93,7 @@ class HttpFrontend:
             context.report.started_at if context.report else None,
             context.staging.as_of if context.staging else None,
             context.locality.last_day,
-            context.reload_problems,
+            context.reload,
             context.credentials,
             self.get_hang_reason(),
         )
@@ -118,7 +118,7 @@ class HttpFrontend:
             changes=context.recent_changes,
             staging=context.staging,
             locality=context.locality,
-            reload_problems=context.reload_problems,
+            reload=context.reload,
             credentials=context.credentials,
             storage=context.settings.storage,
         )

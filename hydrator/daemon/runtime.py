@@ -16,6 +16,7 @@ from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
+from hydrator.diagnostics.overview.saved import ReloadFailure
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.history import HistoryEntry
@@ -151,8 +152,8 @@ class DaemonContext:
 
     ``report`` is the report of the last cycle, ``cycle_state`` is what the HTTP server shows of it (None
     without this server), and ``recent_changes`` are the newest entries of the history. ``locality`` is the
-    overview of ended jobs, and ``staging`` that of the last step of staging. ``reload_problems`` say why the
-    last reload failed. ``credentials`` are those that the daemon presents.
+    overview of ended jobs, and ``staging`` that of the last step of staging. ``reload`` is the last reload,
+    if it was refused. ``credentials`` are those that the daemon presents.
     """
 
     settings: Settings
@@ -167,7 +168,7 @@ class DaemonContext:
     recent_changes: tuple[HistoryEntry, ...] = ()
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     staging: StagingOverview | None = None
-    reload_problems: tuple[str, ...] = ()
+    reload: ReloadFailure | None = None
     credentials: tuple[Credential, ...] = ()
 
     @property

@@ -7,9 +7,11 @@ from operator import attrgetter
 from typing import Any, Final
 
 from hydrator.config import StorageArea
+from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.diagnostics.overview.health import OverallHealth, assess_health
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
+from hydrator.diagnostics.overview.saved import ReloadFailure, Status
+from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers, read_site_answers
 from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot, to_unix
@@ -53,7 +55,7 @@ class ServerState:
         changes: the last changes of ads, oldest first.
         locality: where the data of ended jobs was, over time.
         staging: the last step of staging; None before it.
-        reload_problems: why the daemon does not use the configuration on disk.
+        reload: a refused reload; None if the daemon uses the configuration on disk.
         credentials: the tokens and certificates that the daemon presents.
         storage: where each site keeps its data.
     """
@@ -72,7 +74,7 @@ class ServerState:
     changes: Sequence[HistoryEntry] = ()
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     staging: StagingOverview | None = None
-    reload_problems: Sequence[str] = ()
+    reload: ReloadFailure | None = None
     credentials: Sequence[Credential] = ()
     storage: Sequence[StorageArea] = ()
 
@@ -98,17 +100,12 @@ class ServerState:
         return self.knowledge.snapshot if self.knowledge else Snapshot({})
 
     @property
-    def health(self) -> OverallHealth:
-        """The overall health, with everything that needs a person."""
-        return assess_health(
-            self.now,
-            self.cycle,
-            hang_reason=self.hang_reason,
-            waiting_reason=self.not_ready_reason,
-            reload_problems=self.reload_problems,
-            staging=self.staging,
-            credentials=self.credentials,
-        )
+    def problems(self) -> list[Finding]:
+        """Everything that needs a person, the most urgent first."""
+        hangs = f"the daemon hangs: {self.hang_reason}" if self.hang_reason else None
+        staging = None if self.not_ready_reason else self.staging  # before the first cycle it only waits
+        status = Status(self.cycle, staging, tuple(self.credentials), self.reload, hangs)
+        return list(find_problems(status, self.now))
 
 
 def view_sites(state: ServerState) -> list[SiteView]:

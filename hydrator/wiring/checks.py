@@ -1,18 +1,18 @@
 """Checks: build the inputs of ``hydrator check`` from the parts and the daemon's state."""
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from hydrator.config import RucioSource, Settings
-from hydrator.config.daemon import DaemonSettings
-from hydrator.diagnostics.check.findings import CheckInputs, Finding, failure
+from hydrator.diagnostics.check.findings import CheckInputs, Finding, failure, ok
 from hydrator.diagnostics.check.installation import check_memory, check_rates, check_virtual_organisations
-from hydrator.diagnostics.check.last_cycle import check_last_cycle, hung_after_seconds
-from hydrator.diagnostics.check.secrets import examine_credentials, examine_secrets
-from hydrator.diagnostics.overview.saved import load_view
+from hydrator.diagnostics.check.secrets import examine_secrets
+from hydrator.diagnostics.overview.saved import load_status
+from hydrator.diagnostics.problems import LAST_CYCLE, examine_credential, find_problems
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
-from hydrator.reconcile.state import ReconcileState
+from hydrator.domain.text import format_duration
 from hydrator.state.database import owner_of
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
@@ -26,7 +26,6 @@ from .network import build_rate_table
 
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
     """Build the inputs of ``hydrator check``, with the state that the daemon saved on this host."""
-    state, daemon_findings = _load_daemon_state(settings.daemon)
     rucio = [one for one in settings.catalogue if isinstance(one, RucioSource)]
     return CheckInputs(
         catalogues=parts.catalogues,
@@ -42,13 +41,10 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         now=to_unix(system_clock()),
         secret_findings=[
             *examine_secrets(find_files(settings)),
-            *examine_credentials(read_credentials(settings, parts), system_clock()),
+            *(examine_credential(one, system_clock()) for one in read_credentials(settings, parts)),
         ],
-        held_changes={
-            site: loss.text(settings.removal_guard.confirm_polls) for site, loss in state.held_losses.items()
-        },
         daemon_findings=[
-            *daemon_findings,
+            *_examine_daemon(settings, parts),
             *check_memory(_memory_limit(), needed_memory(settings, len(parts.pool.collectors))),
             *check_virtual_organisations({one.name: (one.url, one.vo or "") for one in rucio}),
             *_examine_rates(settings),
@@ -57,7 +53,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         asking_catalogues=frozenset(
             name for name in parts.staging.stagers if settings.staging.mode_at(name) == "request"
         ),
-        staging_stop_reason=parts.staging.control.stop_reason,
     )
 
 
@@ -83,16 +78,28 @@ def _memory_limit(file: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[Finding]]:
-    """Load the daemon's state and check its last cycle; use an empty state if the state cannot be read."""
+def _examine_daemon(settings: Settings, parts: Parts) -> list[Finding]:
+    """Return the problems in the state that the daemon saved on this host; nothing without a state.
+
+    The check reads the credentials itself. It does not repeat what failed in an old cycle.
+    """
+    state_dir, now = settings.daemon.state_dir, system_clock()
     try:
-        with Store.open_to_read(settings.state_dir) as store:
-            hung_after, owner = hung_after_seconds(settings.poll_seconds), owner_of(settings.state_dir)
-            findings = check_last_cycle(load_view(store), system_clock(), hung_after, owner)
-            return store.load(), list(findings)
+        with Store.open_to_read(state_dir) as store:
+            status = load_status(store, now, owner_of(state_dir), settings.daemon.poll_seconds)
     except StateMissing:
-        return ReconcileState(), []
+        return []
     except StateError as error:
-        return ReconcileState(), [
-            failure("daemon", f"{error}", "run hydrator check as the daemon's user, on its host")
-        ]
+        return [failure("daemon", f"{error}", "run hydrator check as the daemon's user, on its host")]
+    if status.staging:
+        status = replace(
+            status, staging=replace(status.staging, stop_reason=parts.staging.control.stop_reason)
+        )
+    found = list(find_problems(replace(status, credentials=()), now))
+    if status.daemon_problem:
+        return [one for one in found if one.subject != LAST_CYCLE]
+    if status.cycle and not any(one.subject == LAST_CYCLE for one in found):
+        found.append(
+            ok("daemon", f"its last cycle was {format_duration(to_unix(now) - status.cycle.at)} ago")
+        )
+    return found

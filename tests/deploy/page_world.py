@@ -156,7 +156,6 @@ def world(dids: Sequence[Did] = DATASETS) -> ServerState:
         not_ready_reason=None,
         now=NOON,
         held_losses={CAM: held},
-        troubles=(f"catalogue dmapi: {error}",),
         changes=changes(),
         catalogues=(dmapi, rucio),
         publishers=publishers,

@@ -34,6 +34,6 @@ def check(
         findings = examine(build_check_inputs(settings, parts))
     print_result(as_json, findings, lambda: show.print_findings(findings))
     if not as_json:
-        print_problems(docs_folder_note(*(finding.todo for finding in findings)))
+        print_problems(docs_folder_note(*(finding.advice for finding in findings)))
     if any(finding.level is Level.FAIL for finding in findings):
         raise typer.Exit(1)

@@ -1,24 +1,21 @@
 """Tables of the commands, from the entries of the view."""
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from hydrator.cli.output.plain_table import new_console, print_lines, print_table
 from hydrator.diagnostics.check.findings import Finding
-from hydrator.diagnostics.check.last_cycle import check_content
 from hydrator.diagnostics.overview.saved import Status
+from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.model import Did, to_unix
 from hydrator.domain.text import (
-    comma_separated,
     format_bytes,
     format_duration,
     format_percent,
     format_time,
+    shorten_list,
 )
 from hydrator.domain.text import format_count as counted
 from hydrator.domain.units import UnixTime
@@ -76,27 +73,18 @@ def print_status(status: Status, now: datetime) -> None:
         console.print(
             f"last cycle: {_ago(cycle.at, now)}, {'complete' if cycle.complete else 'with failures'}"
         )
-    _print_warnings(console, _daemon_problem_lines(status, now))
     if cycle:
-        print_table(*_catalogue_table(cycle, now))
-        print_table(*_publisher_table(cycle))
+        _print_catalogues(cycle, now)
+        print_table(("publisher", "ads read back"), [(row.name, str(row.ads)) for row in cycle.publishers])
         kept_until = cycle.demand.kept_until
         until = f"until {format_time(kept_until, now)}" if kept_until else ""
         print_lines([_demand_text(cycle.demand, until), pacing_line(cycle.pacing, now)])
     print_lines(_staging_lines(status.staging))
-    _print_warnings(console, _staging_problem_lines(status.staging))
-    if cycle:
-        held = [
-            f"change held at {row.site}: {row.held}"
-            f" (hydrator approve {shlex.quote(row.site)} releases the change)"
-            for row in cycle.sites
-            if row.loss
-        ]
-        _print_warnings(console, [*held, *_problem_lines(cycle)])
-    for one in status.credentials:
-        is_due = one.is_renewal_due(now)
-        line = f"{one.name}: {one.expiry_text(now)}" + (f"; {one.todo}" if is_due else "")
-        console.print(line, style="yellow" if is_due else None, highlight=False)
+    valid = [one for one in status.credentials if not one.is_renewal_due(now)]
+    print_lines(f"{one.name} {one.expiry_text(now)}" for one in valid)
+    problems = [f"{one.message}; {one.advice}" for one in find_problems(status, now)]
+    for line in [*problems, *(_demand_problems(cycle.demand) if cycle else ())]:
+        console.print(line, style="yellow", highlight=False)
 
 
 def _staging_lines(overview: "StagingOverview | None") -> Iterable[str]:
@@ -111,14 +99,6 @@ def _staging_lines(overview: "StagingOverview | None") -> Iterable[str]:
     yield from (f"staging: {row.description}" for row in overview.planned)
 
 
-def _staging_problem_lines(overview: "StagingOverview | None") -> Iterable[str]:
-    """Yield the reasons why staging requests nothing, or less."""
-    if overview and overview.stop_reason:
-        yield f"staging requests and renews nothing: {overview.stop_reason}"
-    for part, problem in sorted(overview.problems.items()) if overview else ():
-        yield f"staging: {part}: {problem}"
-
-
 def pacing_line(pacing: PacingView, now: datetime) -> str:
     """Return one line: how many sets are open for reads from elsewhere; or why the reads are not paced."""
     left = pacing.open_until - to_unix(now) if pacing.open_until else 0
@@ -129,38 +109,12 @@ def pacing_line(pacing: PacingView, now: datetime) -> str:
     return f"reads from other sites: {sets} of datasets open for {until}; {waiting} wait beside their data"
 
 
-def _print_warnings(console: Console, lines: Iterable[str]) -> None:
-    for line in lines:
-        console.print(line, style="yellow", highlight=False)
-
-
-def _daemon_problem_lines(status: Status, now: datetime) -> Iterable[str]:
-    if status.daemon_problem:
-        yield f"daemon: {status.daemon_problem}; the values below are from the last cycle"
-    if failure := status.reload:
-        ago, why = _ago(failure.at, now), "; ".join(failure.problems)
-        yield f"the daemon refused the reload {ago} and uses the previous configuration: {why}"
-
-
-_Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""The names of the columns, and the rows."""
-
-
-def _catalogue_table(cycle: CycleView, now: datetime) -> _Table:
-    rows = []
-    for row in cycle.catalogues:
-        unmapped = f"no site for storage elements {comma_separated(row.unmapped)}" if row.unmapped else ""
-        trouble = row.error or unmapped
-        rows.append((row.name, _ago(row.read_at, now), str(len(row.sites)), str(row.datasets), trouble))
-    return ("catalogue", "read", "sites", "datasets", "trouble"), rows
-
-
-def _publisher_table(cycle: CycleView) -> _Table:
-    rows = []
-    for row in cycle.publishers:
-        missing = f"ads sent, but not read back: {', '.join(row.not_read_back)}" if row.not_read_back else ""
-        rows.append((row.name, str(row.ads), row.error or missing))
-    return ("publisher", "ads read back", "trouble"), rows
+def _print_catalogues(cycle: CycleView, now: datetime) -> None:
+    rows = [
+        (row.name, _ago(row.read_at, now), str(len(row.sites)), str(row.datasets), shorten_list(row.unmapped))
+        for row in cycle.catalogues
+    ]
+    print_table(("catalogue", "read", "sites", "datasets", "storage without site"), rows)
 
 
 def _ago(moment: UnixTime | None, now: datetime, missing: str = "never") -> str:
@@ -168,10 +122,8 @@ def _ago(moment: UnixTime | None, now: datetime, missing: str = "never") -> str:
     return missing if moment is None else f"{format_duration(to_unix(now) - moment)} ago"
 
 
-def _problem_lines(cycle: CycleView) -> Iterable[str]:
-    """Yield what ``hydrator check`` finds in the cycle too, then the demand that has no answer or no room."""
-    yield from (f"{one.message}; {one.todo}" for one in check_content(cycle))
-    demand = cycle.demand
+def _demand_problems(demand: DemandView) -> Iterable[str]:
+    """Yield the demand that is refused, or that no catalogue answered about or has."""
     for text, reason in demand.refused.items():
         yield f"a job names {text!r}, which is not a DID: {reason}"
     unseen = defaultdict[str, list[Did]](list)
@@ -183,10 +135,6 @@ def _problem_lines(cycle: CycleView) -> Iterable[str]:
     if absent := demand.absent:
         many = f"no site has {counted(len(absent), 'demanded dataset')}, for example {absent[0]}"
         yield f"{many}: check the spelling with hydrator datasets; hydrator run-anywhere does not help"
-    for site in cycle.sites:
-        if left_out := site.left_out:
-            many, example = counted(left_out.jobs, "job"), left_out.example
-            yield f"no space in the ad of {site.site} for the datasets of {many}, for example {example}"
 
 
 def print_sites(sites: Iterable[SiteView], now: datetime) -> None:
@@ -244,7 +192,7 @@ def print_site_changes(changes: Iterable[DatasetChange], now: datetime) -> None:
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    rows = [(one.level.value, one.subject, one.message, one.todo) for one in findings]
+    rows = [(one.level.value, one.subject, one.message, one.advice) for one in findings]
     print_table(("", "subject", "seen", "to do"), rows)
 
 

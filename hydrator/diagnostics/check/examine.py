@@ -18,7 +18,6 @@ from hydrator.diagnostics.check.findings import (
 from hydrator.diagnostics.check.installation import (
     check_catalogue,
     check_folder,
-    check_held_changes,
     check_packages,
 )
 from hydrator.diagnostics.check.pool import (
@@ -29,7 +28,7 @@ from hydrator.diagnostics.check.pool import (
     check_schedds,
 )
 from hydrator.diagnostics.check.slots import check_slots
-from hydrator.diagnostics.check.staging import check_stager, check_switch
+from hydrator.diagnostics.check.staging import check_stager
 from hydrator.domain.model import Site
 
 
@@ -37,9 +36,7 @@ def examine(inputs: CheckInputs) -> list[Finding]:
     """Examine the whole installation and report each cause once. A failed check does not stop the others."""
     findings = [
         *check_packages(importlib.metadata.packages_distributions()),
-        *check_switch(inputs.staging_stop_reason, inputs.stagers),
         *inputs.daemon_findings,
-        *check_held_changes(inputs.held_changes),
         *inputs.secret_findings,
     ]
     sites: set[Site] = set()

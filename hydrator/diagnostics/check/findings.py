@@ -18,6 +18,7 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import Site
 from hydrator.domain.text import shorten_list
+from hydrator.reconcile.view import HeldLossView
 
 if TYPE_CHECKING:  # `hydrator status` needs findings without examinations
     from hydrator.domain.ports import Catalogue, PoolReader
@@ -46,15 +47,26 @@ class Finding:
         subject: the examined part.
         message: the finding in one sentence.
         todo: the advice; empty without one.
+        command: the command that ends the problem or shows more of it; empty without one.
         failed_part: the catalogue or publisher that failed in the daemon's last cycle. If the check itself
             finds a failure of this part, :func:`examine` drops this finding as a duplicate.
+        site: the site that it is about; null: none.
+        loss: the loss that the removal guard holds there; null: none.
     """
 
     level: Level
     subject: str
     message: str
     todo: str = ""
+    command: str = ""
     failed_part: str = ""
+    site: Site | None = None
+    loss: HeldLossView | None = None
+
+    @property
+    def advice(self) -> str:
+        """Return the advice, or the command alone."""
+        return self.todo or self.command
 
 
 ok = partial(Finding, Level.OK)
@@ -82,7 +94,6 @@ class CheckInputs:
     slot_attributes: Sequence[str]
     ad_folder: Path | None
     is_advertising: bool
-    held_changes: Mapping[Site, str] = field(default_factory=dict)
     collectors: Mapping[str, CheckPoolClient] = field(default_factory=dict)
     """The client of each collector if there are several; the key is the subject of its findings."""
     secret_findings: Sequence[Finding] = ()
@@ -97,8 +108,6 @@ class CheckInputs:
     """The catalogues that accept requests; none if staging is off."""
     asking_catalogues: frozenset[str] = frozenset()
     """Names of the catalogues at which the mode of staging is request."""
-    staging_stop_reason: str | None = None
-    """Reason why the operator stopped staging."""
 
 
 def run_guarded(

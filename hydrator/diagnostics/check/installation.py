@@ -106,12 +106,6 @@ def check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]
         )
 
 
-def check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
-    for site, why in sorted(changes.items()):
-        todo = "check the site's catalogue: docs/operators/troubleshooting.md"
-        yield warning(f"site {site}", f"the daemon holds back a change: {why}", todo)
-
-
 def check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:
     existing = next(parent for parent in (folder, *folder.parents) if os.access(parent, os.F_OK))
     if os.access(existing, os.W_OK | os.X_OK):

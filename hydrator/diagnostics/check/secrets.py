@@ -1,14 +1,12 @@
-"""Examination of secrets: files that other users may read, and expiring credentials."""
+"""Examination of secrets: files that other users may read."""
 
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 
-from hydrator.diagnostics.check.findings import Finding, Level, warning
-from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.check.findings import Finding, warning
 
 _SECRET_FILES = ("password_file", "token_file", "tokens_file", "secret_file", "tls_key", "client_key")
 """Endings of the keys of secrets; a certificate is not a secret, and its key may be in a file of its own."""
@@ -29,11 +27,3 @@ def _is_open_to_others(status: os.stat_result) -> bool:
     """
     allowed = 0o700 if status.st_uid == os.geteuid() else 0o740
     return bool(stat.S_IMODE(status.st_mode) & ~allowed)
-
-
-def examine_credentials(credentials: Iterable[Credential], now: datetime) -> Iterator[Finding]:
-    """Examine whether tokens and certificates are expired, due for renewal, or valid."""
-    for one in credentials:
-        is_due = one.is_renewal_due(now)
-        level = Level.FAIL if one.expires_at <= now else Level.WARN if is_due else Level.OK
-        yield Finding(level, one.name, one.expiry_text(now), one.todo if level is not Level.OK else "")

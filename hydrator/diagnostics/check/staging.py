@@ -1,10 +1,10 @@
-"""Examinations of staging: the permissions of the daemon's account at each catalogue, and the switch."""
+"""Examinations of staging: the permissions of the daemon's account at each catalogue."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from hydrator.domain.staging_ports import Stager, StagingPermissions
 
-from .findings import Finding, Level, advice, ok, warning
+from .findings import Finding, Level, advice, ok
 
 _PAGE = "docs/operators/staging.md"
 _WORDS = {True: "yes", False: "no", None: "not known"}
@@ -32,12 +32,6 @@ def check_stager(stager: Stager, *, is_asking: bool) -> Iterator[Finding]:
     else:
         level = Level.FAIL if is_asking and found.can_ask is False else Level.WARN
         yield Finding(level, subject, message, f"give the account the missing permissions: {_PAGE}")
-
-
-def check_switch(stop_reason: str | None, stagers: Collection[Stager]) -> Iterator[Finding]:
-    """Warn if the operator has stopped staging, and may have forgotten it."""
-    if stop_reason and stagers:
-        yield warning("staging", f"nothing is requested or renewed: {stop_reason}", "hydrator staging resume")
 
 
 def _explain(found: StagingPermissions) -> Iterator[str]:

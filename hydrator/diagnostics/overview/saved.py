@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.problems import hung_after_seconds, silence_reason
 from hydrator.domain.units import UnixTime
 from hydrator.reconcile.view import REPORT_NAME, CycleView
 from hydrator.state.store import STAGING_REPORT, Store

@@ -78,13 +78,16 @@ def render_overview(
 ) -> str:
     """Render the page with the datasets of *selection*; *can_explain_jobs* adds the form for idle jobs."""
     rows = [SiteRow.of(site, server_state.now, server_state.max_age) for site in view_sites(server_state)]
-    health, cycle = server_state.health, server_state.cycle
+    needs, cycle = server_state.problems, server_state.cycle
+    verdict, summary = _judge(len(needs), server_state.not_ready_reason)
     return render_page(
         "overview.html",
-        f"{health.summary} · classad-hydrator",
+        f"{summary} · classad-hydrator",
         context=context,
         now=server_state.now,
-        health=health,
+        needs=needs,
+        verdict=verdict,
+        summary=summary,
         max_needs=MAX_NEEDS,
         waiting_ads=_group_sites(cycle.sites if cycle else ()),
         not_ready_reason=server_state.not_ready_reason,
@@ -103,6 +106,19 @@ def render_overview(
         staging=build_staging_section(server_state.staging),
         changes=server_state.changes[-MAX_CHANGES:][::-1],
     )
+
+
+def _judge(need_count: int, waiting_reason: str | None) -> tuple[str, str]:
+    """Return the health in one word, and in one sentence.
+
+    A daemon that publishes nothing, because it starts, needs nobody: it waits.
+    """
+    if need_count:
+        return (
+            "attention",
+            f"{format_count(need_count, 'thing')} {'needs' if need_count == 1 else 'need'} you",
+        )
+    return ("waiting", waiting_reason) if waiting_reason else ("well", "all is well")
 
 
 def _group_sites(sites: Iterable[SiteView]) -> list[tuple[str, str]]:

@@ -118,7 +118,7 @@ def render_site_page(
         site=site.site,
         states=comma_separated(f"{count:,} {state.lower()}" for state, count in states.items()),
         max_age=server_state.max_age,
-        needs=[need for need in server_state.health.needs if need.site == site.site],
+        needs=[need for need in server_state.problems if need.site == site.site],
         rows=rows[:MAX_DATASETS],
         more_count=max(0, len(rows) - MAX_DATASETS),
         requests=_find_requests(site.site, server_state),

@@ -19,8 +19,8 @@ from adapters.files.sites_file import SitesFilePublisher
 from adapters.readback import MOST_REJECTED, ReadBackAds, parse_published_ad
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
-from hydrator.diagnostics.check.last_cycle import check_last_cycle
-from hydrator.diagnostics.overview.saved import load_view
+from hydrator.diagnostics.overview.saved import Status, load_view
+from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
@@ -296,7 +296,8 @@ def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_c
     registry = CollectorRegistry()
     Metrics(registry, "1").record_cycle(view_of(report), 1.0)
     assert registry.get_sample_value("hydrator_rejected_ads", {"publisher": "collector"}) == 1
-    (finding,) = [one for one in check_last_cycle(view, NOON, 60, "7") if "EVIL" in one.message]
+    (finding,) = find_problems(Status(view, None, (), None, None), NOON)
+    assert "EVIL" in finding.message
     assert finding.todo
 
 

@@ -84,17 +84,15 @@ def test_held_change_is_in_status_sites_plan_and_check(emptied):
         "polls_needed": 2,
         "examples": sorted(DIDS),
     }
-    assert f"held at CAM: {WHY} (hydrator approve CAM releases the change)" in emptied.run("status")
+    advice = "repair the catalogue, or run hydrator approve CAM: docs/operators/troubleshooting.md"
+    assert f"a change at CAM is held: {WHY}; {advice}" in emptied.run("status")
     assert "(removal of 6 held back)" in emptied.run("sites")
     (row,) = [row for row in emptied.json("plan") if row["action"] == "held"]
     assert (row["site"], row["publisher"]) == ("CAM", None)
     assert "6 of 6 datasets would leave the ad at once" in row["why"]
     assert "hydrator approve SITE releases the held change" in emptied.run("plan")
     (warned,) = [found for found in emptied.json("check") if found["subject"] == "site CAM"]
-    assert (warned["level"], warned["todo"]) == (
-        "warn",
-        "check the site's catalogue: docs/operators/troubleshooting.md",
-    )
+    assert (warned["level"], warned["todo"]) == ("warn", advice)
     assert WHY in warned["message"]
 
 

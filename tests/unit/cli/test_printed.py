@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.plain_table import PlainConsole, format_table, print_table
 from hydrator.cli.output.stdio import PlainStream
-from hydrator.diagnostics.check.last_cycle import check_content
 from hydrator.diagnostics.overview.saved import Status
+from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.model import DatasetState, Did, Fact, Origin, QueuedJobs, ScheddDemand, Site, to_unix
 from hydrator.domain.redaction import escape_unprintable_tree
 from hydrator.domain.text import format_time
@@ -217,12 +217,13 @@ def test_status_names_the_problems_that_check_finds_with_what_to_do(capsys):
     names = replace(status.cycle.demand, clashes=((RIGHT, lower),), wrong_keys={"c1.5@ap": 5})
     collector = PublisherView(name="collector", rejected={"AU": "no age"}, rival="its generation is not ours")
     cycle = replace(status.cycle, demand=names, publishers=(collector,))
-    show.print_status(replace(status, cycle=cycle), NOON)
+    status = replace(status, cycle=cycle, daemon_problem="no daemon runs here")
+    show.print_status(status, NOON)
     text = " ".join(capsys.readouterr().out.split())
-    found = list(check_content(cycle))
-    assert len(found) == 4
+    found = list(find_problems(status, NOON))
+    assert len(found) == 5
     for one in found:
-        assert f"{one.message}; {one.todo}" in text
+        assert f"{one.message}; {one.advice}" in text
 
 
 def test_a_share_is_rounded_down(capsys):

@@ -16,6 +16,7 @@ from hydrator.daemon import http_frontend
 from hydrator.daemon.cycles import CycleRunner
 from hydrator.daemon.http_frontend import HttpFrontend
 from hydrator.daemon.runtime import Machine
+from hydrator.diagnostics.overview.saved import ReloadFailure
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import (
     DaemonKnowledge,
@@ -27,6 +28,7 @@ from hydrator.domain.model import (
     ReplicaState,
     SiteFacts,
     Snapshot,
+    to_unix,
 )
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
@@ -183,10 +185,10 @@ def test_ad_is_served_when_it_is_published_not_when_the_cycle_ends(cycles):
 def test_health_changes_between_two_cycles(cycles):
     cycles.run()
     cycles.hang_reason = "no step for an hour"
-    cycles.context.reload_problems = ("a bad line",)
+    cycles.context.reload = ReloadFailure(to_unix(NOON), ("a bad line",))
     assert cycles.get("/healthz").status_code == 503
-    needs = cycles.frontend.build_state().health.needs
-    assert {need.subject for need in needs} == {"daemon", "configuration"}
+    problems = cycles.frontend.build_state().problems
+    assert {one.subject for one in problems} == {"daemon", "configuration"}
 
 
 def test_a_page_after_a_cycle_counts_nothing_itself(cycles, monkeypatch):

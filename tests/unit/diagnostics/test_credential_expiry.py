@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.findings import Level
-from hydrator.diagnostics.check.secrets import examine_credentials
 from hydrator.diagnostics.credential_expiry import (
     Credential,
     Renewer,
@@ -20,6 +19,7 @@ from hydrator.diagnostics.credential_expiry import (
     parse_token,
     validity,
 )
+from hydrator.diagnostics.problems import examine_credential
 from hydrator.domain.model import to_unix
 from hydrator.domain.ports import TokenValidity
 from tests.factories import HOUR, MINUTE, NOON
@@ -111,9 +111,9 @@ def test_check_advises_to_renew_expired_and_expiring_credentials():
             "publish.http.tls_certificate", "tls", Renewer.OPERATOR, NOON + left, NOON - 90 * DAY
         )
 
-    found = list(examine_credentials([one(-HOUR), one(HOUR), one(80 * DAY)], NOON))
+    found = [examine_credential(one(left), NOON) for left in (-HOUR, HOUR, 80 * DAY)]
     assert [finding.level for finding in found] == [Level.FAIL, Level.WARN, Level.OK]
-    assert found[0].message == "ended 2026-11-21 11:00 UTC, 1 h ago"
+    assert found[0].message == "publish.http.tls_certificate ended 2026-11-21 11:00 UTC, 1 h ago"
     assert {finding.todo for finding in found} == {"renew it: docs/operators/credentials.md#tls", ""}
 
 

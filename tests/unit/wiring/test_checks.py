@@ -2,6 +2,7 @@
 
 import gc
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -9,17 +10,20 @@ import pytest
 
 from adapters.worker import Worker
 from hydrator.config import load
-from hydrator.diagnostics.check.findings import Level
+from hydrator.diagnostics.check.findings import CheckInputs, Level
 from hydrator.diagnostics.check.installation import check_memory, check_virtual_organisations
-from hydrator.diagnostics.check.staging import check_switch
+from hydrator.diagnostics.problems import LAST_CYCLE
+from hydrator.domain.model import Snapshot
 from hydrator.domain.network import TransferOrigin, TransferSample
+from hydrator.reconcile.view import REPORT_NAME, CatalogueView
+from hydrator.staging.overview import StagingOverview
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
-from hydrator.state.store import Store
+from hydrator.state.store import STAGING_REPORT, Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import assemble
 from hydrator.wiring.catalogues import needed_memory
 from hydrator.wiring.checks import build_check_inputs
-from tests.factories import CAM, RAL
+from tests.factories import CAM, RAL, demand, report_of, view_of
 
 pytestmark = pytest.mark.outside
 
@@ -50,7 +54,7 @@ def check_inputs(tmp_path):
         settings = load(tmp_path / "config.toml")
         with closing(assemble(settings, system_clock)) as parts:
             if is_stopped:
-                settings.daemon.state_dir.mkdir()
+                settings.daemon.state_dir.mkdir(exist_ok=True)
                 parts.staging.control.prepare()
                 parts.staging.control.stop("tape")
             return build_check_inputs(settings, parts)
@@ -63,17 +67,40 @@ def test_stagers_are_checked_in_the_modes_request_and_propose(check_inputs, mode
     inputs = check_inputs(mode)
     assert [one.name for one in inputs.stagers] == ["file"]
     assert inputs.asking_catalogues == asking
-    assert inputs.staging_stop_reason is None
 
 
 def test_no_stager_is_checked_in_the_mode_off(check_inputs):
-    inputs = check_inputs("off", is_stopped=True)
-    assert list(inputs.stagers) == []
-    assert list(check_switch(inputs.staging_stop_reason, inputs.stagers)) == []
+    assert list(check_inputs("off", is_stopped=True).stagers) == []
 
 
-def test_stop_of_the_operator_is_an_input(check_inputs):
-    assert "tape" in str(check_inputs("request", is_stopped=True).staging_stop_reason)
+def daemon_findings(inputs: CheckInputs) -> list[tuple[Level, str, str]]:
+    found = [one for one in inputs.daemon_findings if one.subject != "network"]
+    return [(one.level, one.subject, one.advice) for one in found]
+
+
+def test_forgotten_stop_is_a_warning_before_the_daemons_next_step_too(check_inputs, tmp_path):
+    with Store.open_to_write(tmp_path / "state") as store:
+        store.save_report(REPORT_NAME, view_of(report_of(Snapshot({}), demand(), at=system_clock())))
+        store.save_report(STAGING_REPORT, StagingOverview(system_clock(), "request"))
+        fine = daemon_findings(check_inputs("request"))
+        stopped = daemon_findings(check_inputs("request", is_stopped=True))
+    assert fine == [(Level.OK, "daemon", "")]
+    assert stopped == [(Level.WARN, "staging", "hydrator staging resume"), *fine]
+
+
+def test_check_repeats_no_failure_of_the_last_cycle_of_a_daemon_that_has_stopped(check_inputs, tmp_path):
+    view = view_of(report_of(Snapshot({}), demand(), at=system_clock()))
+    failed = replace(view, catalogues=(CatalogueView(name="rucio", error="timeout"),))
+    with Store.open_to_write(tmp_path / "state") as store:
+        store.save_report(REPORT_NAME, failed)
+        running = check_inputs("off").daemon_findings
+    stopped = check_inputs("off").daemon_findings
+    assert [(one.level, one.failed_part) for one in running if one.subject == LAST_CYCLE] == [
+        (Level.FAIL, "rucio")
+    ]
+    assert [one.message.partition(";")[0] for one in stopped if one.subject != "network"] == [
+        "no daemon runs here"
+    ]
 
 
 UPLINK = '[[network.links]]\nsource = "CAM"\ngbit_per_second = 10\n'

@@ -210,7 +210,7 @@ def test_status_shows_bytes_on_the_way_and_why_staging_stopped(desk):
     desk.save(world)
     text = " ".join(desk.run_command("status").split())
     assert "staging: mode request, 1 request, 1 TB on the way" in text
-    assert "staging requests and renews nothing: stopped by the operator (tape)" in text
+    assert "nothing is requested or renewed: stopped by the operator (tape); hydrator staging resume" in text
 
 
 def test_status_without_staging_does_not_mention_it(desk):

@@ -61,11 +61,3 @@ def test_notes_of_the_catalogue_are_in_the_finding():
 def test_catalogue_without_an_answer_is_a_failure_and_the_check_goes_on():
     (found,) = check(StagingPermissions(), is_broken=True)
     assert (found.level, found.subject) == (Level.FAIL, "staging rucio")
-
-
-def test_forgotten_stop_is_a_warning():
-    stopped = check(StagingPermissions(True, True, True), staging_stop_reason="stopped by the operator")
-    assert [(one.level, one.todo) for one in stopped if one.subject == "staging"] == [
-        (Level.WARN, "hydrator staging resume")
-    ]
-    assert [one for one in findings(staging_stop_reason="stopped") if one.subject == "staging"] == []

@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
-from hydrator.diagnostics.check.last_cycle import check_last_cycle
+from hydrator.diagnostics.overview.saved import Status
+from hydrator.diagnostics.problems import find_problems
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.rivals import RIVAL_WINDOW
@@ -66,9 +67,8 @@ def test_rival_is_in_log_metrics_check_and_status(pool):
     metrics = Metrics(registry, "1")
     metrics.record_cycle(view_of(report), 1.0)
     assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 1
-    (found,) = [
-        one for one in check_last_cycle(view_of(report), pool.now, 60, "7") if "another daemon" in one.message
-    ]
+    problems = find_problems(Status(view_of(report), None, (), None, None), pool.now)
+    (found,) = [one for one in problems if "another daemon" in one.message]
     assert "docs/operators/monitoring.md#hydratorrival" in found.todo
     metrics.record_cycle(view_of(pool.turns(Pool().daemon(), polls=1)[0]), 1.0)
     assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 0

@@ -188,15 +188,17 @@ def test_page_names_withheld_sites_once_for_each_reason_without_a_command():
 
 
 def test_the_first_line_says_how_many_things_need_you_and_the_next_ones_say_what():
-    text = words(view(troubles=["catalogue <rucio>: no answer within 10 s"]))
+    silent = CatalogueView(name="<rucio>", error="no answer within 10 s", failing_since=to_unix(NOON))
+    text = words(view(catalogues=[silent]))
     assert text.index("1 thing needs you") < text.index(
-        "catalogue &lt;rucio&gt;: no answer within 10 s hydrator check"
+        "catalogue &lt;rucio&gt; fails: no answer within 10 s hydrator check"
     )
     assert render_overview(view()).count("<h1>All is well</h1>") == 1
 
 
 def test_many_needs_are_cut_and_a_reader_can_open_the_others():
-    page = shown(troubles=[f"trouble {number}" for number in range(MAX_NEEDS + 2)])
+    failing = CatalogueView(name="rucio", error="down", failing_since=to_unix(NOON))
+    page = shown(catalogues=[replace(failing, name=f"{number}") for number in range(MAX_NEEDS + 2)])
     assert "<summary>and 2 more</summary>" in page.html
     assert page.html.count("<code>hydrator check</code>") == MAX_NEEDS + 2
 
