@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from operator import le
-from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -22,28 +21,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in body))
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print each of *lines*."""
-    console = new_console()
-    for line in lines:
-        console.print(line)
-
-
-class PlainConsole(Console):
-    """A console that escapes unprintable characters, except its own styles."""
-
-    def print(self, *parts: Any, **more: Any) -> None:  # noqa: ANN401 - Rich's own
-        super().print(*map(_to_printable, parts), **more)
-
-
-def _to_printable(part: Any) -> Any:  # noqa: ANN401 - what Rich can draw
-    return escape_unprintable(part, "\n") if isinstance(part, str) else part
+def print_lines(lines: Iterable[str], style: str | None = None) -> None:
+    """Print *lines*, on a terminal in *style*."""
+    if text := escape_unprintable("\n".join(lines), "\n"):
+        new_console().print(text, style=style)
 
 
 def new_console() -> Console:
     """Build a console as wide as the terminal, or 200 characters without one."""
     width = None if sys.stdout.isatty() else 200
-    return PlainConsole(width=width, soft_wrap=False, highlight=False, markup=False)
+    return Console(width=width, soft_wrap=False, highlight=False, markup=False)
 
 
 def format_table(

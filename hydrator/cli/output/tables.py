@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from hydrator.cli.output.plain_table import new_console, print_lines, print_table
+from hydrator.cli.output.plain_table import print_lines, print_table
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.diagnostics.problems import find_problems
@@ -66,14 +66,12 @@ def _demand_text(demand: DemandView, until: str = "for some time") -> str:
 
 
 def print_status(status: Status, now: datetime) -> None:
-    console, cycle = new_console(), status.cycle
+    cycle = status.cycle
     if cycle is None:
-        console.print("last cycle: no cycle has ended yet")
+        print_lines(["last cycle: no cycle has ended yet"])
     else:
-        console.print(
-            f"last cycle: {_ago(cycle.at, now)}, {'complete' if cycle.complete else 'with failures'}"
-        )
-    if cycle:
+        outcome = "complete" if cycle.complete else "with failures"
+        print_lines([f"last cycle: {_ago(cycle.at, now)}, {outcome}"])
         _print_catalogues(cycle, now)
         print_table(("publisher", "ads read back"), [(row.name, str(row.ads)) for row in cycle.publishers])
         kept_until = cycle.demand.kept_until
@@ -83,8 +81,7 @@ def print_status(status: Status, now: datetime) -> None:
     valid = [one for one in status.credentials if not one.is_renewal_due(now)]
     print_lines(f"{one.name} {one.expiry_text(now)}" for one in valid)
     problems = [f"{one.message}; {one.advice}" for one in find_problems(status, now)]
-    for line in [*problems, *(_demand_problems(cycle.demand) if cycle else ())]:
-        console.print(line, style="yellow", highlight=False)
+    print_lines([*problems, *(_demand_problems(cycle.demand) if cycle else ())], style="yellow")
 
 
 def _staging_lines(overview: "StagingOverview | None") -> Iterable[str]:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.console import Console
 
 from hydrator.cli.output import tables as show
-from hydrator.cli.output.plain_table import PlainConsole, format_table, print_table
+from hydrator.cli.output.plain_table import format_table, print_lines, print_table
 from hydrator.cli.output.stdio import PlainStream
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.diagnostics.problems import find_problems
@@ -43,7 +44,7 @@ def test_tables_show_unprintable_characters_as_escapes():
     out = io.StringIO()
     with redirect_stdout(out):
         print_table(("site", "why"), [(f"UK{EVIL}", EVIL)])
-        PlainConsole().print(EVIL, style="yellow")
+        print_lines([EVIL], style="yellow")
     assert harmless(out.getvalue())
     assert "pwned" in out.getvalue()
 
@@ -54,7 +55,7 @@ CELLS = st.text("abcdef  \n\u00e9\u3042", max_size=60)
 @pytest.mark.parametrize("width", [40, 80, 200])
 @given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=4))
 def test_table_keeps_every_character_within_the_width(width, rows):
-    console = PlainConsole(width=width)
+    console = Console(width=width)
     head, body = format_table(console, ("dataset", "jobs", "note"), rows)
     assert {cell_len(line) for line in (*head, *body)} == {cell_len(head[0])}
     assert cell_len(head[0]) <= width
@@ -63,7 +64,7 @@ def test_table_keeps_every_character_within_the_width(width, rows):
 
 
 def test_table_folds_only_the_widest_column():
-    console = PlainConsole(width=20)
+    console = Console(width=20)
     _, body = format_table(console, ("did", "note"), [("lofar:L1", "no site has it"), ("lofar:L2", "")])
     assert [line.rstrip() for line in body] == ["lofar:L1  no site", "          has it", "lofar:L2"]
 
