@@ -6,6 +6,7 @@ Before the command writes the file, it tests the settings at the pool and the ca
 
 import json
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -161,12 +162,13 @@ def init(options: InitOptions) -> None:
     data = build_data(options, _build_prompt(is_quiet=is_quiet))
     if options.gbit_per_second is None and not is_quiet:
         data |= _build_network(typer.prompt(_LINK_QUESTION, default=1.0))
-    settings = parse(_nest_tables(data), folder=config.parent.absolute(), origin="init")
+    text = format_toml(data)
+    settings = parse(tomllib.loads(text), folder=config.parent.absolute(), origin="init")
     if not options.untried:
         with show_progress("asking the pool and the catalogue"):
             messages = _query_pool_and_catalogues(settings)
         print_problems(*messages)
-    _write_config(config, format_toml(data))
+    _write_config(config, text)
     print(f"wrote {config}")
     print_problems(_WHEN_IT_PAYS)
     print_problems(f"next: hydrator check -c {config}, then hydrator plan -c {config}")
@@ -321,15 +323,6 @@ def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # no
             raise
         hint = "give --collector HOST, or --untried to query no pool"
         raise PoolError(error.daemon, f"{error.reason}; {hint}") from error
-
-
-def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *data* as a TOML parser would: the section ``a.b`` becomes the table ``b`` in ``a``."""
-    tables: dict[str, Any] = {}
-    for name, section in data.items():
-        outer, _, inner = name.partition(".")
-        tables[outer] = {inner: section} if inner else section
-    return tables
 
 
 def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
