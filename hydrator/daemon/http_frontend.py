@@ -59,7 +59,7 @@ class HttpFrontend:
         Raises:
             ConfigError: the tokens, the certificate or the address cannot be used.
         """
-        self.server = self._build_server(self.context.settings)
+        self.server = self._build_server(self.context.settings, self.registry)
         self.server.start()
 
     def check(self, settings: Settings) -> None:
@@ -71,15 +71,15 @@ class HttpFrontend:
         http, current = settings.publish.http, self.context.settings.publish.http
         if not http.enabled:
             return
-        server = self._build_server(settings)
+        server = self._build_server(settings, CollectorRegistry())
         if (http.port, http.socket) != (current.port, current.socket) or not current.enabled:
             server.check_address()
 
-    def _build_server(self, settings: Settings) -> HttpServer:
+    def _build_server(self, settings: Settings, registry: CollectorRegistry) -> HttpServer:
         return self.machine.build_http_server(
             settings.publish.http,
             self.build_state,
-            self.registry,
+            registry,
             self._explain_job,
             self.get_version,
             self.read_changes,

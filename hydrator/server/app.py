@@ -49,8 +49,7 @@ def build_app(
 
     Args:
         get_state: returns the present state.
-        registry: the metrics of ``/metrics``, with the counts of requests. A new app
-            with the same registry continues these counts.
+        registry: the metrics of ``/metrics``; the app adds the counts of requests.
         authenticator: decides which token may use which route.
         explain_job: explains why a job is idle, to clients with a token; None for no such page.
         policy: the limits of requests.

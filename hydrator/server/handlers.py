@@ -214,7 +214,7 @@ class JobRoute:
                 " set publish.http.tokens_file, or run hydrator why"
             )
             raise HttpError(403, "no tokens", detail)
-        query = parse_job_query(request.scope["query_string"])
+        query = parse_job_query(request.query_params)
         answers, status = self._answer(query, self._explain) if query else ([], 200)
         page = render_why_page(query, answers, now=self._get_state().now)
         return html_response(request, page, status)

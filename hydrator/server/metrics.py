@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.routing import Route
@@ -10,38 +9,17 @@ from starlette.types import Scope
 
 LATENCY_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
 
-_Instruments = tuple[Counter, Histogram, Counter]
-_instruments_by_registry: WeakKeyDictionary[CollectorRegistry, _Instruments] = WeakKeyDictionary()
-"""Metrics by registry: the counts continue when the check of a new configuration builds another app."""
-
-
-def _instruments_of(registry: CollectorRegistry) -> _Instruments:
-    if registry not in _instruments_by_registry:
-        requests = Counter(
-            "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
-        )
-        seconds = Histogram(
-            "hydrator_http_request_duration_seconds",
-            "Time to answer an HTTP request.",
-            ["route"],
-            buckets=LATENCY_BUCKETS_SECONDS,
-            registry=registry,
-        )
-        cut = Counter(
-            "hydrator_http_connections_cut",
-            "Connections that the server closed. Reason full: too many connections; slow: a slow request.",
-            ["reason"],
-            registry=registry,
-        )
-        for reason in ("full", "slow"):
-            cut.labels(reason)
-        _instruments_by_registry[registry] = (requests, seconds, cut)
-    return _instruments_by_registry[registry]
-
 
 def build_cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
     """Return a function that counts a closed connection, by reason."""
-    cut = _instruments_of(registry)[2]
+    cut = Counter(
+        "hydrator_http_connections_cut",
+        "Connections that the server closed. Reason full: too many connections; slow: a slow request.",
+        ["reason"],
+        registry=registry,
+    )
+    for reason in ("full", "slow"):
+        cut.labels(reason)
     return lambda reason: cut.labels(reason).inc()
 
 
@@ -52,7 +30,16 @@ class HttpMetrics:
         self._routes: dict[object, str] = {
             route.endpoint: route.path.replace(":path", "") for route in routes
         }
-        self._requests, self._durations, _ = _instruments_of(registry)
+        self._requests = Counter(
+            "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
+        )
+        self._durations = Histogram(
+            "hydrator_http_request_duration_seconds",
+            "Time to answer an HTTP request.",
+            ["route"],
+            buckets=LATENCY_BUCKETS_SECONDS,
+            registry=registry,
+        )
         for route in self._routes.values():
             self._requests.labels(route, "200")
             self._durations.labels(route)

@@ -14,7 +14,7 @@ from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
 from hydrator.daemon.staging import StagingMetrics
 from hydrator.domain.model import Site
 from hydrator.domain.text import link_to_page as links_to
-from hydrator.server.metrics import HttpMetrics
+from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from testbed.debs import promtool
 from tests.factories import CAM, replica, settings_with, view_of
 from tests.pages import blocks, script
@@ -34,6 +34,7 @@ def registry() -> CollectorRegistry:
     """Return everything that the daemon exports."""
     made = CollectorRegistry()
     metrics = Metrics(made, "0")
+    build_cut_counter(made)
     HttpMetrics(made, [Route("/", lambda request: None)])
     StagingMetrics(made)
     metrics.record_cycle(view_of(World().run()), 0.5)

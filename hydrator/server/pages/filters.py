@@ -1,9 +1,9 @@
 """Filters of the overview page: the query in the page's URL selects the datasets, without a script."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 from hydrator.domain.model import DatasetState, Did, Snapshot
 
@@ -12,7 +12,6 @@ NOWHERE: Final = "nowhere"
 NOT_ASKED: Final = "not asked"
 STATES: Final = (*(state.value.lower() for state in DatasetState), NOWHERE, NOT_ASKED)
 _MAX_CHARS: Final = 500
-MAX_FIELDS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +52,9 @@ class Selection:
         return lambda did: any(did in facts and facts[did].state is state for facts in sites)
 
 
-def parse_selection(query: bytes) -> Selection:
+def parse_selection(query: Mapping[str, str]) -> Selection:
     """Parse the query in the page's URL; ignore fields that are not valid."""
-    try:
-        fields = parse_qs(query.decode("latin-1"), errors="replace", max_num_fields=MAX_FIELDS)
-    except ValueError:
-        return Selection()
-    values = {key: texts[-1].strip()[:_MAX_CHARS] for key, texts in fields.items()}
+    values = {key: text.strip()[:_MAX_CHARS] for key, text in query.items()}
     page = values.get("page", "")
     return Selection(
         name_contains=values.get("find", ""),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +19,7 @@ from hydrator.server.responses import bytes_response, html_response
 from hydrator.server.view import ServerState, view_sites
 
 from .dataset import render_dataset_page
-from .filters import MAX_FIELDS, parse_selection
+from .filters import parse_selection
 from .html import SCRIPT, PageContext, render_page
 from .overview import render_overview
 from .run import CLUSTER_PATTERN, ClusterQuestions, render_run_page
@@ -62,7 +62,7 @@ class PageRoutes:
         context, state = self._begin(request)
         page = render_overview(
             state,
-            parse_selection(request.scope["query_string"]),
+            parse_selection(request.query_params),
             can_explain_jobs=self.can_explain_jobs,
             context=context,
         )
@@ -187,11 +187,7 @@ def _find_name(request: Request, field_name: str) -> str:
 
 def _find_still_url(request: Request) -> str:
     """Return the address of this page without its refresh; empty if this is that page."""
-    text = request.scope["query_string"].decode("latin-1")
-    try:
-        fields = parse_qsl(text, errors="replace", max_num_fields=MAX_FIELDS)
-    except ValueError:
-        fields = []
-    if any(name == _STILL for name, _ in fields):
+    fields = request.query_params
+    if _STILL in fields:
         return ""
-    return f"{request.scope['path']}?{urlencode([*fields, (_STILL, '1')])}"
+    return f"{request.scope['path']}?{urlencode([*fields.multi_items(), (_STILL, '1')])}"

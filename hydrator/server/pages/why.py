@@ -1,9 +1,8 @@
 """Page that explains why a job is idle, with the sentences of ``hydrator why``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import parse_qs
 
 from hydrator.diagnostics.why.query import JOB_PATTERN
 from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer
@@ -27,21 +26,15 @@ class JobQuery:
         return (int(match[1]), None if match[2] is None else int(match[2])) if match else None
 
 
-def parse_job_query(query: bytes) -> JobQuery | None:
+def parse_job_query(query: Mapping[str, str]) -> JobQuery | None:
     """Parse the query in the page's URL.
 
     Returns:
-        None if the query names no job. A JobQuery with empty fields if the query is not valid.
+        None if the query names no job. A JobQuery with empty fields if the query has other fields.
     """
-    try:
-        fields = parse_qs(
-            query.decode("latin-1"), keep_blank_values=True, errors="replace", max_num_fields=50
-        )
-    except ValueError:
+    if query.keys() - {"job", "schedd"}:
         return JobQuery()
-    if fields.keys() - {"job", "schedd"}:
-        return JobQuery()
-    values = {key: texts[-1].strip()[:200] for key, texts in fields.items()}
+    values = {key: text.strip()[:200] for key, text in query.items()}
     return JobQuery(values["job"], values.get("schedd", "")) if "job" in values else None
 
 

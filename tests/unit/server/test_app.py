@@ -320,17 +320,6 @@ def test_metrics_count_routes_and_never_raw_paths():
     assert "secret-site" not in text
 
 
-def test_metrics_continue_when_an_app_is_rebuilt_on_the_same_registry():
-    first = Daemon()
-    with first.server:
-        first.ask("/healthz")
-    again = build_app(first.look, first.registry)
-    first.server = HttpServer(again, "127.0.0.1", 0)
-    with first.server:
-        first.ask("/healthz")
-    assert first.count("/healthz", "200") == 2
-
-
 # refusals
 
 

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import httpx
 import pytest
+from starlette.datastructures import QueryParams
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
@@ -83,7 +84,7 @@ def view(**changes) -> ServerState:
 
 
 def shown(query: str = "", **changes) -> Parsed:
-    return Parsed(render_overview(view(**changes), parse_selection(query.encode())))
+    return Parsed(render_overview(view(**changes), parse_selection(QueryParams(query))))
 
 
 def many(number: int) -> ServerState:
@@ -271,7 +272,7 @@ def test_many_datasets_come_in_pages_without_a_script():
     assert 'aria-current="page">Page 2 of 3<' in pages[1]
     assert '<a href="/?page=3#datasets">Next</a>' in pages[1]
     assert ">Next<" not in pages[2]
-    assert render_overview(everything, parse_selection(b"page=999")) == pages[2]
+    assert render_overview(everything, parse_selection({"page": "999"})) == pages[2]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +297,7 @@ def test_a_query_chooses_datasets_and_nonsense_chooses_nothing(query, found):
 
 
 def test_a_name_with_a_plus_is_found():
-    page = Parsed(render_overview(many(3), parse_selection(b"find=a%2Bb")))
+    page = Parsed(render_overview(many(3), parse_selection({"find": "a+b"})))
     assert [a["value"] for a in page.attributes if a.get("name") == "find"] == ["a+b"]
 
 
