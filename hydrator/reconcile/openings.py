@@ -122,11 +122,11 @@ def _add_up(
 def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLookup) -> list[RunningRead]:
     """Return the running jobs that started with a read, as their slots offered it.
 
-    A job that did not wait for an offer reads what its site lacks, from the fastest sources.
+    A job that did not wait for an offer reads what its site lacks, from the fastest sources. A user can write
+    any offer into a job. So it counts only for a demanded set, and for no longer than the whole set takes.
     """
     reads = []
-    parse = cache(_parse_offer)
-    has_rate = cache(lambda source, site: rates.rate(source, site) is not None)
+    parse, find_rate = cache(_parse_offer), cache(rates.rate)
     for schedd in load.schedds.values():
         if not isinstance(schedd, ScheddLoad):
             continue
@@ -135,8 +135,10 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
                 continue
             key, site = SetKey(jobs.key), jobs.site
             parts: Iterable[tuple[Site, float]] = ()
-            if offer := parse(jobs.offer or ""):
-                parts = (offer,) if has_rate(offer[0], site) else ()
+            if key in sets and (offer := parse(jobs.offer or "")):
+                if rate := find_rate(offer[0], site):
+                    most = sum(sets[key].on_disk.values()) / rate.bytes_per_second
+                    parts = ((offer[0], min(offer[1], most)),)
             elif key in sets:
                 parts = _find_parts(sets[key], site, rates)
             reads += [

@@ -132,8 +132,16 @@ def test_running_jobs_read_as_their_slots_offered():
         RunningJobs((50,), DE, None, offer="read 8 s from UK"),
         RunningJobs((60,), DE, str(ONE), offer="read 8 s from GONE"),
     )
-    reads = read_reads(load(*jobs, ahead=3), {}, Rates())
+    reads = read_reads(load(*jobs, ahead=3), {ONE: SetBytes({(UK,): GB})}, Rates())
     assert reads == [(ONE, UK, DE, 8, 7), (ONE, UK, DE, 8, 17)]
+
+
+@pytest.mark.parametrize(("key", "seconds"), [(ONE, [8]), (BOTH, []), ("t:forged", [])])
+def test_offer_that_a_user_wrote_keeps_a_link_busy_for_the_job_s_own_set_at_most(key, seconds):
+    """A job of 1 core that sleeps would close a link for the jobs of all others, for as long as it runs."""
+    jobs = RunningJobs((10,), DE, str(key), offer="read 9999999 s from UK")
+    reads = read_reads(load(jobs), {ONE: SetBytes({(UK,): GB})}, Rates())
+    assert [read.seconds for read in reads] == seconds
 
 
 @pytest.mark.parametrize("offer", [None, "", "read 8 s", "read 999999999 s from UK", "oops"])
