@@ -33,12 +33,11 @@ from hydrator.domain.ports import Clock, TokenValidity
 from .conclusions import ContainerConclusions, DatasetConclusions, SiteGrouping
 from .did_search import CaseVariantFinder, DidSearch
 from .dids import ContainerLister, DidResolver
-from .failed_queries import FailedQueries
 from .file_lists import FileLists
 from .locks import LockTracker
 from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCounter
-from .responses import DidInfo, GarbledRow, Rows, Rses, parse_rows
+from .responses import DidInfo, Rses
 from .rse_directory import RseDirectory
 from .session.client import RucioConnection
 from .session.queries import QueryRunner
@@ -79,20 +78,18 @@ class RucioCatalogue:
         self._capabilities = capabilities
         connection = RucioConnection(settings, rate_limiter)
         self._queries = queries = QueryRunner(settings, connection)
-        self._failed_queries = FailedQueries()
         self._rses = RseDirectory(queries, capabilities)
-        self._resolver = DidResolver(queries, self._failed_queries)
+        self._resolver = DidResolver(queries)
         self._member_resolver = DidResolver(queries)
-        self._container_lister = ContainerLister(queries, self._failed_queries)
+        self._container_lister = ContainerLister(queries)
         self._did_search = DidSearch(queries)
         self._variant_finder = CaseVariantFinder(queries, self._did_search)
-        self._counter = DatasetCounter(queries, self._failed_queries)
-        self._lock_tracker = LockTracker(queries)
+        self._counter = DatasetCounter(queries)
+        self._lock_tracker = LockTracker(queries, self._rses)
         self._file_lists = FileLists(queries)
         self._datasets = DatasetConclusions(queries, self._rses, self._lock_tracker, group_sites)
-        self._containers = ContainerConclusions(queries, self._container_lister, self._member_resolver)
+        self._containers = ContainerConclusions(queries, self._member_resolver)
         self._last_rses: Rses = {}
-        self._missed_dids: set[Did] = set()
 
     @property
     def token_validity(self) -> TokenValidity | None:
@@ -129,7 +126,7 @@ class RucioCatalogue:
 
     def recount(self, dids: Dids) -> None:
         """Let the next poll count those of *dids* again that it asks about."""
-        self._missed_dids |= dids
+        self._counter.recount(dids)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """Return all datasets and containers whose DIDs match; see ``Catalogue.find``.
@@ -162,19 +159,11 @@ class RucioCatalogue:
         poll.members_by_container = self._container_lister.list_all(poll, containers)
         members = {did for each in poll.members_by_container.values() for did in each}
         poll.did_infos.update(self._member_resolver.resolve(poll, members - dids))
-        self._failed_queries.forget_all_but(dids | members)
         self._queries.forget_all_but(dids | members)
-        self._recount_missed(poll)
         self._read_datasets(poll, datasets | members)
         self._resolver.confirm_absent(poll, dids)
         self._read_files(poll, files)
         self._containers.conclude_all(poll)
-
-    def _recount_missed(self, poll: RucioPoll) -> None:
-        """Let the counter count the datasets that jobs missed, and those in containers that jobs missed."""
-        missed, self._missed_dids = self._missed_dids, set()
-        containers = missed & poll.members_by_container.keys()
-        self._counter.recount(missed.union(*(poll.members_by_container[each] for each in containers)))
 
     def _read_datasets(self, poll: RucioPoll, dids: Dids) -> None:
         """Run steps 3 to 5 of a poll (see the top of this module) for the datasets *dids*.
@@ -206,20 +195,21 @@ class RucioCatalogue:
 
     def _read_files(self, poll: RucioPoll, dids: Dids) -> None:
         """Query and store the replicas of DIDs that are single files."""
-        answers = self._queries.query_in_batches(
+        rows = self._queries.query_in_batches(
             dids,
             poll.errors,
-            lambda client, batch: client.list_replicas(batch, all_states=True, sort="random"),
-            _parse_file_rows,
+            "list_replicas",
+            lambda _, row: read_states(row),
             size=_FILES_PER_CALL,
+            all_states=True,
+            sort="random",
         )
-        states: dict[Did, Mapping[str, str]] = dict(answers)
-        for did in dids - poll.errors.keys():
-            if did not in states:
+        for did, states in rows.items():
+            if not states:
                 poll.errors[did] = CatalogueGarbled(self.name, f"list_replicas returns nothing for {did}")
                 continue
             info = poll.did_infos[did]
-            poll.conclude(did, info.bytes_total, partial(_build_file_replicas, poll, did, states[did], info))
+            poll.conclude(did, info.bytes_total, partial(_build_file_replicas, poll, did, states[-1], info))
 
 
 def _build_file_replicas(poll: RucioPoll, did: Did, states: Mapping[str, str], did_info: DidInfo) -> Replicas:
@@ -241,7 +231,3 @@ def _build_survey(poll: RucioPoll, readings: Mapping[Did, Reading]) -> Survey:
 def _raise_if_all_failed(poll: RucioPoll, dids: Dids) -> None:
     if dids and dids <= poll.errors.keys():
         raise poll.errors[min(dids)]
-
-
-def _parse_file_rows(rows: Rows) -> list[tuple[Did, Mapping[str, str]] | GarbledRow]:
-    return list(parse_rows(rows, "list_replicas", lambda did, row: (did, read_states(row, "list_replicas"))))

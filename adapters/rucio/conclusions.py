@@ -15,7 +15,7 @@ from typing import Any
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site
 
-from .dids import ContainerLister, DidResolver
+from .dids import DidResolver, query_did
 from .locks import LockTracker
 from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount
@@ -240,10 +240,9 @@ class DatasetConclusions:
 class ContainerConclusions:
     """A builder of the replicas of containers from the replicas of their datasets."""
 
-    def __init__(self, queries: QueryRunner, lister: ContainerLister, member_resolver: DidResolver) -> None:
-        self._lister = lister
+    def __init__(self, queries: QueryRunner, member_resolver: DidResolver) -> None:
+        self._queries = queries
         self._member_resolver = member_resolver
-        self._verify_every = queries.settings.verify_every
         self._complete_lists: dict[Did, tuple[datetime, Dids]] = queries.create_memory()
 
     def conclude_all(self, poll: RucioPoll) -> None:
@@ -281,10 +280,11 @@ class ContainerConclusions:
             return
         total = sum(poll.conclusions[did].bytes_total or 0 for did in members)
         try:
-            size = self._lister.query_size(container)
+            info = query_did(self._queries, container, dynamic_depth="FILE")
         except CatalogueError as exc:
             poll.errors[container] = exc
             return
+        size = info.bytes_total or 0
         if size > total and not self._member_resolver.is_any_open(members):
             reason = f"its list has {len(members)} datasets with {total} bytes, but Rucio counts {size} bytes"
             poll.errors[container] = CatalogueGarbled(poll.name, f"{container}: {reason}")
@@ -295,7 +295,7 @@ class ContainerConclusions:
         last_check = self._complete_lists.get(container)
         return (
             last_check is not None
-            and poll.started_at - last_check[0] < self._verify_every
+            and poll.started_at - last_check[0] < self._queries.settings.verify_every
             and last_check[1] == members
         )
 

@@ -13,7 +13,7 @@ from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Reading, Seen
 
 from .poll import NEVER, Dids
-from .responses import BadRow, iter_records, read_did
+from .responses import BadRow, read_did
 from .session.queries import QueryRunner, split_did
 
 
@@ -37,22 +37,20 @@ class DidSearch:
 
     def list_scopes(self) -> tuple[str, ...]:
         """Return all scopes, sorted."""
-        return self._queries.ask(lambda client: client.list_scopes(), _parse_scopes)
+        return self._queries.ask("list_scopes", read=_parse_scopes)
 
     def list_matching(self, scope: str, pattern: str) -> Iterator[Did]:
         """Yield the DIDs in *scope* that match *pattern* (``*`` only); the server may ignore case."""
-        rows = self._queries.ask(
-            lambda client: list(
-                client.list_dids(scope, [{"name": pattern}], did_type="collection", long=True)
-            ),
-            lambda answer: [read_did(row, "list_dids") for row in iter_records(answer, "list_dids")],
+        filters = [{"name": pattern}]
+        rows = self._queries.ask_rows(
+            "list_dids", scope, filters, read=read_did, did_type="collection", long=True
         )
         return (did for did in rows if did)
 
 
 def _parse_scopes(answer: object) -> tuple[str, ...]:
     if not isinstance(answer, list) or not all(isinstance(scope, str) for scope in answer):
-        raise BadRow(f"list_scopes: expected a list of texts, got {str(answer)[:80]!r}")
+        raise BadRow(f"expected a list of texts, got {str(answer)[:80]!r}")
     return tuple(sorted(answer))
 
 

@@ -11,24 +11,18 @@ from heapq import nsmallest
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
-from .failed_queries import FailedQueries
-from .poll import NEVER, DidErrors, Dids, RucioPoll
+from .poll import DidErrors, Dids, RucioPoll
 from .responses import (
     ABSENT_DID,
     UNRESOLVED,
     BadRow,
     DidInfo,
-    GarbledRow,
     Record,
-    Rows,
-    iter_records,
-    parse_rows,
-    read_amount,
     read_choice,
     read_did,
-    read_flag,
-    read_text,
-    read_time,
+    read_did_info,
+    read_file,
+    require_did,
     require_record,
 )
 from .session.queries import QueryRunner, SeriesGuard, split_did
@@ -38,22 +32,35 @@ _MAX_SINGLE_QUERIES = 500  # at most so many names are looked up one by one in o
 _MAX_ABSENT_RECHECKS = 50  # at most so many absent names are looked up again in one poll
 
 
+def query_did(queries: QueryRunner, did: Did, **options: object) -> DidInfo:
+    """Query a single name. With ``dynamic_depth="FILE"``, Rucio counts its files and adds up their sizes.
+
+    Raises:
+        CatalogueError: the query failed, or the answer is about another DID. A 404 is NotFound.
+    """
+
+    def read(row: object) -> DidInfo:
+        record = require_record(row)
+        require_did(record, {did})
+        return read_did_info(record)
+
+    return queries.ask("get_did", *split_did(did), read=read, **options)
+
+
 class DidResolver:
     """A resolver of names: it sends bulk queries; after the poll, single queries for names still missing.
 
     Names that existed before, new names and absent names are in separate batches. So a new name that makes
-    its batch fail does not affect the existing names. *failed_queries* says which single queries must wait.
+    its batch fail does not affect the existing names.
     """
 
-    def __init__(self, queries: QueryRunner, failed_queries: FailedQueries | None = None) -> None:
+    def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
-        self._failed_queries = failed_queries or FailedQueries()
         self._dataset_infos: dict[Did, tuple[datetime, DidInfo]] = {}
         self._existing_dids: set[Did] = set()
         self._absent_at: dict[Did, datetime] = queries.create_memory()
         self._refused_dids: set[Did] = set()
         self._late_infos: dict[Did, DidInfo] = queries.create_memory()
-        self._tried_at: dict[Did, datetime] = queries.create_memory()
 
     def resolve(self, poll: RucioPoll, dids: Dids) -> dict[Did, DidInfo]:
         """Return Rucio's information about each name; for datasets it is at most ``verify_every`` old.
@@ -93,15 +100,15 @@ class DidResolver:
     def _query_in_bulk(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
         """Look up *dids* by bulk calls; Rucio omits absent names and refuses batches with malformed names."""
         refused: DidErrors = {}
-        answers = self._queries.query_in_batches(
-            dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _parse_metadata
+        rows = self._queries.query_in_batches(
+            dids, refused, "get_metadata_bulk", lambda _, row: read_did_info(row)
         )
         for did, error in refused.items():
             if isinstance(error, InvalidRequest):
                 self._refused_dids.add(did)
             else:
                 errors[did] = error
-        return {did: entry for did, entry in answers if did in dids}
+        return {did: infos[-1] for did, infos in rows.items() if infos}
 
     def look_up_unresolved(self, poll: RucioPoll, dids: Dids, within_seconds: float) -> None:
         """Query the unresolved *dids* one by one: only a 404 makes a name absent.
@@ -111,13 +118,8 @@ class DidResolver:
         again.
         """
         errors, infos = poll.errors, poll.did_infos
-        unresolved = [did for did in dids if infos[did].kind == UNRESOLVED.kind and did not in errors]
-        for did in unresolved:
-            if error := self._failed_queries.error_of(("name", did), poll.started_at):
-                errors[did] = error
-        in_order = sorted(
-            set(unresolved) - errors.keys(), key=lambda did: (self._tried_at.get(did, NEVER), did)
-        )
+        unresolved = {did for did in dids if infos[did].kind == UNRESOLVED.kind and did not in errors}
+        in_order = self._queries.hold_back(poll, "name", unresolved)
         todo = [*in_order[:_MAX_SINGLE_QUERIES], *self._absent_to_recheck(poll.started_at)][::-1]
         query_count = 0
         if todo and within_seconds > 0:
@@ -130,20 +132,16 @@ class DidResolver:
 
     def _query_one_by_one(self, poll: RucioPoll, todo: list[Did]) -> int:
         """Query *todo*, from last to first, until a SeriesGuard ends it; return the number of queries."""
-        query_count = 0
-        for did, answer in self._queries.ask_each(todo, self.query_one, SeriesGuard(self._queries)):
+        query_count, guard = 0, SeriesGuard(self._queries)
+        for did, answer in self._queries.run_series(poll, "name", todo, self.query_one, guard):
             query_count += 1
-            self._tried_at[did] = poll.started_at
             if isinstance(answer, CatalogueError):
-                self._failed_queries.add(("name", did), answer, poll.started_at)
-                if did not in self._absent_at:
-                    poll.errors[did] = answer
-            elif answer.kind == ABSENT_DID.kind:
-                self._failed_queries.remove(("name", did))
+                if did in self._absent_at:
+                    del poll.errors[did]  # it stays absent
+            elif answer is ABSENT_DID:
                 poll.did_infos[did] = answer
                 self._absent_at[did] = poll.started_at
             else:
-                self._failed_queries.remove(("name", did))
                 self._late_infos[did] = answer
                 poll.errors[did] = CatalogueUnreachable(
                     self._queries.name, "Rucio has this name now; the next poll reads its replicas"
@@ -154,9 +152,11 @@ class DidResolver:
         """Return up to 50 absent names to query again: Rucio's bulk call may leave out existing names."""
         every = self._queries.settings.verify_every
         due = (did for did, at in self._absent_at.items() if now - at >= every and at < now)
-        return nsmallest(
-            _MAX_ABSENT_RECHECKS, due, key=lambda did: (max(self._absent_at[did], self._tried_at[did]), did)
-        )
+
+        def turn(did: Did) -> tuple[datetime, Did]:
+            return max(self._absent_at[did], self._queries.failed.failed_at(("name", did))), did
+
+        return nsmallest(_MAX_ABSENT_RECHECKS, due, key=turn)
 
     def confirm_absent(self, poll: RucioPoll, dids: Dids) -> None:
         """Mark each of *dids* as absent if its query ended with 404 and the bulk call leaves it out, too."""
@@ -168,7 +168,7 @@ class DidResolver:
         absent = missing - infos.keys() - failures.keys()
         self._existing_dids -= absent
         for did in absent:
-            self._absent_at[did] = self._tried_at[did] = poll.started_at
+            self._absent_at[did] = poll.started_at
             poll.did_infos[did] = ABSENT_DID
             del poll.errors[did]
 
@@ -190,9 +190,7 @@ class DidResolver:
             CatalogueError: the query failed for another reason than 404.
         """
         try:
-            return self._queries.ask(
-                lambda client: client.get_did(*split_did(did)), lambda row: parse_did_info(row, did)
-            )
+            return query_did(self._queries, did)
         except NotFound:
             return ABSENT_DID
 
@@ -201,69 +199,24 @@ class DidResolver:
         return any(self._dataset_infos[did][1].is_open for did in dids if did in self._dataset_infos)
 
 
-def _parse_metadata(rows: Rows) -> list[tuple[Did, DidInfo] | GarbledRow]:
-    call = "get_metadata_bulk"
-
-    def read(did: Did, row: Record) -> tuple[Did, DidInfo]:
-        ends_at = read_time(row, "expired_at", call)
-        is_open = read_flag(row, "is_open", call, default=False)
-        return did, DidInfo(read_text(row, "did_type", call), _read_size(row, call), is_open, ends_at)
-
-    return list(parse_rows(rows, call, read))
-
-
-def parse_did_info(answer: object, did: Did) -> DidInfo:
-    """Parse the answer of ``get_did``.
-
-    Raises:
-        BadRow: the answer is unreadable, or is about another DID than *did*.
-    """
-    call = "get_did"
-    row = require_record(answer, call)
-    if read_did(row, call) != did:
-        raise BadRow(f"{call}: the query was for {did}, the answer is about {row['scope']}:{row['name']}")
-    ends_at = read_time(row, "expired_at", call)
-    is_open = read_flag(row, "open", call, default=False)
-    return DidInfo(read_text(row, "type", call), _read_size(row, call), is_open, ends_at)
-
-
-def _read_size(row: Record, call: str) -> int | None:
-    return None if row.get("bytes") is None else int(read_amount(row, "bytes", call))
-
-
 _COLLECTION_TYPES = frozenset({"CONTAINER", "DATASET"})
 _MAX_PARTS, _MAX_PARENTS = 10_000, 50
-_PARENTS_CALL = "list_parent_dids"
 
 
 class ContainerLister:
-    """A lister of the datasets in containers, at any depth.
+    """A lister of the datasets in containers, at any depth; a container whose listing failed comes last."""
 
-    *failed_queries* says which listings must wait; a container whose listing failed comes last.
-    """
-
-    def __init__(self, queries: QueryRunner, failed_queries: FailedQueries | None = None) -> None:
+    def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
-        self._failed_queries = failed_queries or FailedQueries()
 
     def list_all(self, poll: RucioPoll, containers: Dids) -> dict[Did, frozenset[Did]]:
         """Return the datasets in each of *containers*; store errors in ``poll.errors``."""
         members = dict.fromkeys(containers, frozenset[Did]())
-        for did in containers:
-            if error := self._failed_queries.error_of(("members", did), poll.started_at):
-                poll.errors[did] = error
-        in_order = sorted(
-            containers - poll.errors.keys(),
-            key=lambda did: (self._failed_queries.failed_at(("members", did)), did),
-        )
-        jobs = in_order[::-1]
-        for did, answer in self._queries.ask_each(jobs, self.list_members, SeriesGuard(self._queries)):
-            if isinstance(answer, CatalogueError):
-                poll.errors[did] = answer
-                self._failed_queries.add(("members", did), answer, poll.started_at)
-            else:
+        jobs = self._queries.hold_back(poll, "members", containers)[::-1]
+        guard = SeriesGuard(self._queries)
+        for did, answer in self._queries.run_series(poll, "members", jobs, self.list_members, guard):
+            if not isinstance(answer, CatalogueError):
                 members[did] = answer
-                self._failed_queries.remove(("members", did))
         reason = "its datasets were not listed: Rucio did not answer for other containers"
         poll.errors.update(dict.fromkeys(jobs, CatalogueUnreachable(self._queries.name, reason)))
         return members
@@ -276,7 +229,9 @@ class ContainerLister:
         """
         visited, todo, datasets = {container}, [container], set[Did]()
         while todo:
-            for child, kind in self._list_children(todo.pop()):
+            parent = todo.pop()
+            children = self._queries.ask_rows("list_content", *split_did(parent), read=_read_child)
+            for child, kind in children:
                 if kind == "CONTAINER" and child not in visited:
                     visited.add(child)
                     todo.append(child)
@@ -285,20 +240,6 @@ class ContainerLister:
             if len(datasets) > _MAX_PARTS:
                 raise CatalogueGarbled(self._queries.name, f"{container} has more than {_MAX_PARTS} datasets")
         return frozenset(datasets)
-
-    def query_size(self, container: Did) -> int:
-        """Let Rucio add up the sizes of all files in *container*; return the bytes.
-
-        Raises:
-            CatalogueError: the query failed.
-        """
-        return self._queries.ask(
-            lambda client: client.get_did(*split_did(container), dynamic_depth="FILE"),
-            lambda row: parse_did_info(row, container).bytes_total or 0,
-        )
-
-    def _list_children(self, container: Did) -> list[tuple[Did, str]]:
-        return self._queries.ask(lambda client: client.list_content(*split_did(container)), _parse_content)
 
 
 class ParentFinder:
@@ -340,25 +281,19 @@ class ParentFinder:
     def _query_direct(self, did: Did) -> set[Did]:
         """Return the containers that have *did* as a direct child."""
         try:
-            parents = self._queries.ask(
-                lambda client: client.list_parent_dids(*split_did(did)),
-                lambda rows: {read_did(row, _PARENTS_CALL) for row in iter_records(rows, _PARENTS_CALL)},
-            )
+            parents = self._queries.ask_rows("list_parent_dids", *split_did(did), read=read_did)
         except NotFound:
             return set()
         return {each for each in parents if each}
 
 
-def _parse_content(rows: Rows) -> list[tuple[Did, str]]:
-    """Return the children of a container and their types.
+def _read_child(row: Record) -> tuple[Did, str]:
+    """Return a child of a container and its type.
 
     Raises:
-        BadRow: a row is unreadable, or a child's name is not a valid DID. The list must be complete.
+        BadRow: the row is unreadable, or the child's name is not a valid DID. The list must be complete.
     """
-    children = []
-    for row in iter_records(rows, "list_content"):
-        did = read_did(row, "list_content")
-        if did is None:
-            raise BadRow(f"list_content: {row['scope']}:{row['name']} is not a DID that can be queried")
-        children.append((did, read_choice(_COLLECTION_TYPES, row, "type", "list_content")))
-    return children
+    did = read_did(row)
+    if did is None:
+        raise BadRow(f"{read_file(row)} is not a DID that can be queried")
+    return did, read_choice(_COLLECTION_TYPES, row, "type")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from hydrator.domain.errors import (
@@ -24,26 +25,15 @@ from hydrator.domain.model import DatasetFile, Did, FilesOnDisk
 from hydrator.domain.ports import StepReporter
 from hydrator.domain.sites import add_unions, number_files
 
+from .dids import query_did
 from .poll import NEVER, Dids, RucioPoll
-from .responses import (
-    BadRow,
-    Counts,
-    Rows,
-    iter_records,
-    largest_counts,
-    parse_deep_rows,
-    read_amount,
-    read_file,
-    read_number,
-    require_record,
-)
+from .replicas import count_files
+from .responses import BadRow, Counts, Record, Rows, iter_records, read_amount, read_file, require_record
 from .session.client import RucioConnection
-from .session.queries import QueryRunner, did_record, split_did
+from .session.queries import QueryRunner, SeriesGuard, did_record, split_did
 from .session.settings import RucioSettings
 from .session.transport import NotFound
 from .states import available_storages, read_states
-
-_CALL = "list_replicas"
 
 
 class _FileListing(NamedTuple):
@@ -60,7 +50,6 @@ class FileLists:
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
         self._listings: dict[Did, _FileListing] = queries.create_memory()
-        self._tried_at: dict[Did, datetime] = queries.create_memory()
 
     def read(self, poll: RucioPoll) -> None:
         """Add unions of files to the readings of *poll*, which judge each storage element alone.
@@ -84,19 +73,18 @@ class FileLists:
         """List the files of due datasets, as budget and time allow; return the datasets still to list."""
         unknown = {did for did, counts in shared_counts.items() if not self._is_unchanged(did, counts)}
         due = {did for did in shared_counts if did in unknown or self._is_due(did, poll.started_at)}
-        jobs = sorted(due, key=lambda did: (self._tried_at.get(did, NEVER), did not in unknown, did))
-        jobs = jobs[: max(1, self._queries.settings.deep_calls // 10)][::-1]
-        for did, answer in self._queries.ask_each(
-            jobs, lambda each: self._list_files(each, shared_counts[each], poll.started_at)
-        ):
-            self._tried_at[did] = poll.started_at
-            if isinstance(answer, CatalogueError):
-                poll.errors[did] = answer
-            else:
+
+        def turn(did: Did) -> tuple[datetime, bool, Did]:
+            listed_at = self._listings[did].listed_at if did in self._listings else NEVER
+            return max(listed_at, self._queries.failed.failed_at(("files", did))), did not in unknown, did
+
+        jobs = sorted(due, key=turn)[: max(1, self._queries.settings.deep_calls // 10)][::-1]
+        guard = SeriesGuard(self._queries, reserve=0.3)
+        task = partial(self._list_files, poll.started_at, shared_counts)
+        for did, answer in self._queries.run_series(poll, "files", jobs, task, guard):
+            if not isinstance(answer, CatalogueError):
                 self._listings[did] = answer
                 unknown.discard(did)
-            if self._queries.is_late(0.3):
-                jobs.clear()
         return unknown
 
     def _is_unchanged(self, did: Did, counts: Counts) -> bool:
@@ -106,17 +94,15 @@ class FileLists:
     def _is_due(self, did: Did, now: datetime) -> bool:
         return now - self._listings[did].listed_at >= self._queries.settings.verify_every
 
-    def _list_files(self, did: Did, counts: Counts, now: datetime) -> _FileListing:
+    def _list_files(self, now: datetime, shared_counts: Mapping[Did, Counts], did: Did) -> _FileListing:
+        counts = shared_counts[did]
         return self._queries.ask(
-            lambda client: list(
-                client.list_replicas(
-                    [did_record(did)],
-                    all_states=True,
-                    rse_expression="|".join(sorted(counts)),
-                    sort="random",
-                )
-            ),
-            lambda rows: _FileListing(now, counts, files_at(did, rows, counts)),
+            "list_replicas",
+            [did_record(did)],
+            read=lambda rows: _FileListing(now, counts, files_at(did, rows, counts)),
+            all_states=True,
+            rse_expression="|".join(sorted(counts)),
+            sort="random",
         )
 
 
@@ -131,11 +117,11 @@ def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
     """
     sizes: dict[str, float] = {}
     available: dict[str, set[str]] = {storage: set() for storage in counts}
-    for row in iter_records(rows, _CALL):
-        file = read_file(row, _CALL)
-        for storage in available_storages(read_states(row, _CALL)) & available.keys():
+    for row in iter_records(rows):
+        file = read_file(row)
+        for storage in available_storages(read_states(row)) & available.keys():
             available[storage].add(file)
-            sizes[file] = read_amount(row, "bytes", _CALL)
+            sizes[file] = read_amount(row, "bytes")
     archives = {storage for storage, files in available.items() if not files}
     if len(archives) < len(counts):
         available = {storage: files for storage, files in available.items() if storage not in archives}
@@ -143,7 +129,7 @@ def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
         count = counts[storage]
         if not count.available_length <= len(available[storage]) <= count.length:
             files = f"{len(available[storage])} files of {did} at {storage}"
-            raise BadRow(f"{_CALL} lists {files}, and {count.available_length} were counted")
+            raise BadRow(f"it lists {files}, and {count.available_length} were counted")
     numbers, masks = number_files(available)
     packed = array("d", (sizes[file] for file in numbers)).tobytes()
     return {
@@ -194,14 +180,13 @@ class RucioFileLister:
 
         The length of a container counts a file in two datasets twice.
         """
-        length, is_container = self._queries.ask(
-            lambda client: client.get_did(*split_did(did), dynamic_depth="FILE"), _parse_length
-        )
-        if length > max_files:
+        info = query_did(self._queries, did, dynamic_depth="FILE")
+        if info.length > max_files:
             raise TooManyFiles(self.name, max_files)
-        sizes = self._queries.ask(lambda client: client.list_files(*split_did(did)), _parse_sizes)
-        if len(sizes) > length or (len(sizes) < length and not is_container):
-            raise CatalogueGarbled(self.name, f"list_files lists {len(sizes)} of the {length} files of {did}")
+        sizes = dict(self._queries.ask_rows("list_files", *split_did(did), read=_read_size))
+        if len(sizes) > info.length or (len(sizes) < info.length and info.kind != "CONTAINER"):
+            reason = f"list_files lists {len(sizes)} of the {info.length} files of {did}"
+            raise CatalogueGarbled(self.name, reason)
         addresses = self._list_addresses(did, storages) if storages and sizes else {}
         if storages and sizes and not any(addresses.values()):
             self._check_archives(did, storages)
@@ -210,10 +195,7 @@ class RucioFileLister:
     def _check_archives(self, did: Did, storages: AbstractSet[str]) -> None:
         """Raise CatalogueGarbled if Rucio counts files of *did* at one of *storages*; none has an address."""
         with contextlib.suppress(NotFound):  # a file or a container
-            counts = self._queries.ask(
-                lambda client: client.list_dataset_replicas(*split_did(did), deep=True),
-                lambda rows: largest_counts(parse_deep_rows(did, rows)),
-            )
+            counts = count_files(self._queries, did)
             if inside := sorted(name for name in storages & counts.keys() if counts[name].available_length):
                 reason = (
                     f"its files at {', '.join(inside)} are inside archives, and Rucio has no address for any"
@@ -222,42 +204,26 @@ class RucioFileLister:
 
     def _list_addresses(self, did: Did, storages: AbstractSet[str]) -> dict[str, dict[str, tuple[str, ...]]]:
         """Return, for each file, its addresses at each storage element where the file is available."""
-        return self._queries.ask(
-            lambda client: client.list_replicas(
-                [did_record(did)],
-                rse_expression="|".join(sorted(storages)),
-                domain="all",
-                sort="random",
-            ),
-            _parse_addresses,
+        expression = "|".join(sorted(storages))
+        rows = self._queries.ask_rows(
+            "list_replicas",
+            [did_record(did)],
+            read=_read_addresses,
+            rse_expression=expression,
+            domain="all",
+            sort="random",
         )
+        return dict(rows)
 
 
-def _parse_length(answer: object) -> tuple[int, bool]:
-    """Return the number of files of a DID, and whether it is a container."""
-    row = require_record(answer, "get_did")
-    length = 1 if row.get("type") == "FILE" else read_number(row, "length", "get_did")
-    return length, row.get("type") == "CONTAINER"
+def _read_size(row: Record) -> tuple[str, int | None]:
+    size = None if row.get("bytes") is None else round(read_amount(row, "bytes"))
+    return read_file(row), size
 
 
-def _parse_sizes(rows: Rows) -> dict[str, int | None]:
-    sizes: dict[str, int | None] = {}
-    for row in iter_records(rows, "list_files"):
-        has_size = row.get("bytes") is not None
-        size = round(read_amount(row, "bytes", "list_files")) if has_size else None
-        sizes[read_file(row, "list_files")] = size
-    return sizes
-
-
-def _parse_addresses(rows: Rows) -> dict[str, dict[str, tuple[str, ...]]]:
-    call = "list_replicas"
-    addresses_by_file: dict[str, dict[str, tuple[str, ...]]] = {}
-    for row in iter_records(rows, call):
-        rses = require_record(row.get("rses") or {}, call)
-        for addresses in rses.values():
-            if not isinstance(addresses, list) or not all(isinstance(url, str) for url in addresses):
-                raise BadRow(f"{call}: expected addresses, got {str(addresses)[:80]!r}")
-        addresses_by_file[read_file(row, call)] = {
-            rse: tuple(sorted(addresses)) for rse, addresses in rses.items()
-        }
-    return addresses_by_file
+def _read_addresses(row: Record) -> tuple[str, dict[str, tuple[str, ...]]]:
+    rses = require_record(row.get("rses") or {})
+    for addresses in rses.values():
+        if not isinstance(addresses, list) or not all(isinstance(url, str) for url in addresses):
+            raise BadRow(f"expected addresses, got {str(addresses)[:80]!r}")
+    return read_file(row), {rse: tuple(sorted(addresses)) for rse, addresses in rses.items()}

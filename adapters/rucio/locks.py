@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
@@ -14,8 +15,9 @@ from hydrator.domain.model import Did, Provenance
 
 from .dids import ParentFinder
 from .poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid
-from .responses import Rows, iter_records, read_choice, read_did, read_text
-from .rule_cache import RuleCache
+from .responses import Record, read_choice, read_did, read_text
+from .rse_directory import RseDirectory
+from .rules import RuleCache
 from .session.client import UnreadableAnswer
 from .session.queries import QueryRunner, SeriesGuard, split_did
 from .session.transport import NotFound
@@ -28,8 +30,8 @@ from .states import (
     Rule,
     movement_without_locks,
     movements,
-    parse_locks,
-    parse_rules,
+    read_lock,
+    read_rule,
 )
 
 _MAX_HISTORIES = 1000  # in one poll
@@ -52,12 +54,14 @@ class _RuleHistory:
 class RuleHistories:
     """A cache of rule histories by dataset."""
 
-    def __init__(self, queries: QueryRunner, rule_cache: RuleCache, parents: ParentFinder) -> None:
+    def __init__(
+        self, queries: QueryRunner, rses: RseDirectory, rule_cache: RuleCache, parents: ParentFinder
+    ) -> None:
         self._queries = queries
+        self._rses = rses
         self._rule_cache = rule_cache
         self._parents = parents
         self._histories: dict[Did, _RuleHistory] = queries.create_memory()
-        self._failed_at: dict[Did, datetime] = queries.create_memory()
 
     def locks_of(self, did: Did) -> Sequence[Lock]:
         """Return locks for the rules that hold single files of *did*."""
@@ -91,15 +95,10 @@ class RuleHistories:
         ended_storages: dict[Did, frozenset[str]] = {}
         in_order = sorted(storages_by_did, key=self._turn)
         waiting, jobs = in_order[_MAX_HISTORIES:], in_order[:_MAX_HISTORIES][::-1]
-        for did, history in self._queries.ask_each(
-            jobs,
-            lambda each: self._query(poll, each, storages_by_did[each]),
-            SeriesGuard(self._queries, reserve=0.2),
-        ):
-            if isinstance(history, CatalogueError):
-                poll.errors[did] = history
-                self._failed_at[did] = poll.started_at
-            else:
+        task = partial(self._query, poll, storages_by_did)
+        guard = SeriesGuard(self._queries, reserve=0.2)
+        for did, history in self._queries.run_series(poll, "history", jobs, task, guard):
+            if not isinstance(history, CatalogueError):
                 previous = self._histories.get(did)
                 earlier = previous.locks if previous and previous.read_at == poll.started_at else ()
                 self._histories[did] = replace(history, locks=(*earlier, *history.locks))
@@ -115,10 +114,11 @@ class RuleHistories:
     def _turn(self, did: Did) -> tuple[datetime, Did]:
         """Return the sort key of *did*: the time of the last attempt."""
         read_at = self._histories[did].read_at if did in self._histories else NEVER
-        return max(read_at, self._failed_at.get(did, NEVER)), did
+        return max(read_at, self._queries.failed.failed_at(("history", did))), did
 
-    def _query(self, poll: RucioPoll, did: Did, storages: AbstractSet[str]) -> _RuleHistory:
-        """Query all rules that ever applied to *did*, or one of its containers, at *storages*."""
+    def _query(self, poll: RucioPoll, storages_by_did: StoragesByDid, did: Did) -> _RuleHistory:
+        """Query all rules that ever applied to *did*, or one of its containers, at its storage elements."""
+        storages = storages_by_did[did]
         owners = {did, *self._parents.find(did, poll.started_at, keep=False)}
         locks, ended = [], set[str]()
         for owner in sorted(owners):
@@ -135,40 +135,26 @@ class RuleHistories:
     def _may_match(self, poll: RucioPoll, expression: str, storage: str) -> bool:
         """Return whether *expression* matches *storage*; True if Rucio can no longer parse the expression."""
         try:
-            return storage in self._rule_cache.resolve_expression(expression, poll.rses, poll.started_at)
+            return storage in self._rses.resolve_expression(expression, poll.started_at)
         except CatalogueGarbled:
             return True
 
 
 def query_past_rules(queries: QueryRunner, did: Did) -> frozenset[tuple[str, str]]:
     """Return all rules that *did* ever had, with their expressions."""
+
+    def read(row: Record) -> tuple[str, str]:
+        return read_text(row, "rule_id"), read_text(row, "rse_expression")
+
     try:
-        return queries.ask(
-            lambda client: client.list_replication_rule_full_history(*split_did(did)), _parse_past_rules
-        )
+        return frozenset(queries.ask_rows("list_replication_rule_full_history", *split_did(did), read=read))
     except NotFound:
         return frozenset()
 
 
-def _parse_past_rules(rows: Rows) -> frozenset[tuple[str, str]]:
-    call = "list_replication_rule_full_history"
-    return frozenset(
-        (read_text(row, "rule_id", call), read_text(row, "rse_expression", call))
-        for row in iter_records(rows, call)
-    )
-
-
-def query_locks(queries: QueryRunner, dids: Dids, errors: DidErrors) -> Mapping[Did, Sequence[Lock]]:
+def query_locks(queries: QueryRunner, dids: Dids, errors: DidErrors) -> dict[Did, list[Lock]]:
     """Return the locks of each of the datasets *dids*; one whose query fails gets into *errors*."""
-    locks: dict[Did, list[Lock]] = {did: [] for did in dids}
-    for lock in queries.query_in_batches(
-        dids,
-        errors,
-        lambda client, batch: client.get_locks_for_dids([{**did, "type": "dataset"} for did in batch]),
-        lambda answer: parse_locks(answer, "get_locks_for_dids"),
-    ):
-        locks[lock.did].append(lock)
-    return {did: each for did, each in locks.items() if did not in errors}
+    return queries.query_in_batches(dids, errors, "get_locks_for_dids", read_lock, did_type="dataset")
 
 
 _UNREADABLE_ROW_ERRORS = (CatalogueGarbled, UnreadableAnswer)
@@ -190,7 +176,6 @@ class LockReader:
         self._rule_cache = rule_cache
         self._parents = parents
         self._dataset_locks: dict[Did, _DatasetLocks] = queries.create_memory()
-        self._failed_at: dict[Did, datetime] = queries.create_memory()
 
     def locks_of(self, did: Did) -> Sequence[Lock] | None:
         """Return the locks of *did* from the last query, however old; None if there was no query."""
@@ -298,42 +283,31 @@ class LockReader:
                     locks += self._query_file_locks(did, rule)
             return locks
 
-        jobs = sorted(dids, key=lambda did: (self._failed_at.get(did, NEVER), did), reverse=True)
-        for did, locks in self._queries.ask_each(jobs, query, SeriesGuard(self._queries, reserve=0.2)):
-            if isinstance(locks, CatalogueError):
-                poll.errors[did], self._failed_at[did] = locks, poll.started_at
-            else:
+        failed = self._queries.failed
+        jobs = sorted(dids, key=lambda did: (failed.failed_at(("file locks", did)), did), reverse=True)
+        guard = SeriesGuard(self._queries, reserve=0.2)
+        for did, locks in self._queries.run_series(poll, "file locks", jobs, query, guard):
+            if not isinstance(locks, CatalogueError):
                 self._dataset_locks[did] = _DatasetLocks(poll.started_at, locks)
         late = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
         poll.errors.update(dict.fromkeys(jobs, late))
 
     def _query_spreading_rules(self, did: Did) -> list[Rule]:
-        rules = self._queries.ask(
-            lambda client: client.list_did_rules(*split_did(did)),
-            lambda rows: parse_rules(rows, "list_did_rules"),
-        )
+        rules = self._queries.ask_rows("list_did_rules", *split_did(did), read=read_rule)
         return [rule for rule in rules if rule.grouping == "NONE" and rule.state in UNFINISHED_STATES]
 
     def _query_file_locks(self, did: Did, rule: Rule) -> list[Lock]:
         """Return locks of *rule* for the files of *did*: one for each pair of storage element and state."""
-        rows = self._queries.ask(lambda client: client.list_replica_locks(rule.id), _parse_file_locks)
-        own_files = None if rule.did == did else self._query_file_dids(did)
+
+        def read(row: Record) -> tuple[Did | None, str, str]:
+            return read_did(row), read_text(row, "rse"), read_choice(LOCK_STATES, row, "state")
+
+        rows = self._queries.ask_rows("list_replica_locks", rule.id, read=read)
+        own_files = None
+        if rule.did != did:
+            own_files = frozenset(self._queries.ask_rows("list_files", *split_did(did), read=read_did))
         states = {(storage, state) for file, storage, state in rows if own_files is None or file in own_files}
         return [Lock(did, storage, state, rule.id) for storage, state in sorted(states)]
-
-    def _query_file_dids(self, did: Did) -> frozenset[Did | None]:
-        return self._queries.ask(
-            lambda client: client.list_files(*split_did(did)),
-            lambda rows: frozenset(read_did(row, "list_files") for row in iter_records(rows, "list_files")),
-        )
-
-
-def _parse_file_locks(rows: Rows) -> set[tuple[Did | None, str, str]]:
-    call = "list_replica_locks"
-    return {
-        (read_did(row, call), read_text(row, "rse", call), read_choice(LOCK_STATES, row, "state", call))
-        for row in iter_records(rows, call)
-    }
 
 
 _LAST_RULE_ENDED = Provenance(reason="its last rule has ended")
@@ -355,12 +329,12 @@ class LockTracker:
     to know when its rules end, so queries for these locks wait if time is short.
     """
 
-    def __init__(self, queries: QueryRunner) -> None:
-        self._queries = queries
+    def __init__(self, queries: QueryRunner, rses: RseDirectory) -> None:
+        self._rses = rses
         self._rule_cache = RuleCache(queries)
         self._parents = ParentFinder(queries)
         self._lock_reader = LockReader(queries, self._rule_cache, self._parents)
-        self._histories = RuleHistories(queries, self._rule_cache, self._parents)
+        self._histories = RuleHistories(queries, rses, self._rule_cache, self._parents)
         self._ended_storages: dict[Did, frozenset[str]] = queries.create_memory()
         self._cached_movements: dict[Did, _CachedMovements] = queries.create_memory()
         self._pending_rules: Mapping[Did, list[Rule]] = {}
@@ -486,7 +460,7 @@ class LockTracker:
         owners = {did, *poll.parents(did), *self._parents.last_parents(did)}
         for rule in [rule for owner in sorted(owners & pending.keys()) for rule in pending[owner]]:
             try:
-                names = self._rule_cache.resolve_expression(rule.expression, poll.rses, poll.started_at)
+                names = self._rses.resolve_expression(rule.expression, poll.started_at)
             except CatalogueError:
                 continue  # the storage elements of this expression are unknown
             disks = sorted(name for name in names if name in poll.rses and not poll.rses[name].is_tape)

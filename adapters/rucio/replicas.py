@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import nsmallest
 
-from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
-from .failed_queries import FailedQueries
+from .dids import query_did
 from .poll import NEVER, Dids, RucioPoll
 from .responses import (
     Count,
@@ -16,10 +16,8 @@ from .responses import (
     DatasetRow,
     has_shrunk,
     largest_counts,
-    parse_dataset_rows,
     parse_deep_rows,
-    read_amount,
-    require_record,
+    read_dataset_row,
 )
 from .session.queries import QueryRunner, SeriesGuard, split_did
 from .session.transport import Forbidden
@@ -67,14 +65,13 @@ class DatasetCounter:
     than ``verify_every``, it counts a tenth. If ``verify_every`` is zero, the poll counts all datasets.
     """
 
-    def __init__(self, queries: QueryRunner, failed_queries: FailedQueries) -> None:
+    def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
-        self._failed_queries = failed_queries
         self._counts: dict[Did, DatasetCount] = queries.create_memory()
         self._missed_dids: set[Did] = set()
 
     def recount(self, dids: Dids) -> None:
-        """Let the next polls count *dids* once, also those whose count is not due; call between polls."""
+        """Let the next polls count *dids*, or the datasets in them, once, also those that are not due."""
         self._missed_dids |= dids
 
     def iter_counts(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, CountWithRows]]:
@@ -84,21 +81,24 @@ class DatasetCounter:
         that this poll counts come at the end.
         """
         dids = dids - poll.errors.keys()
-        self._missed_dids &= dids
+        self._missed_dids = {
+            did for did in dids if not self._missed_dids.isdisjoint({did, *poll.parents(did)})
+        }
         due = self._choose_due(poll.started_at)
         to_count: dict[Did, list[DatasetRow]] = {}
-        for cheap in self._read_cheap_rows(poll, dids):
-            if not self._queries.settings.count_first:
-                new = cheap.keys() - self._counts.keys()
-                self._counts.update(
-                    (did, _count_from_rows(cheap[did])) for did in new if _is_complete(cheap[did])
-                )
+        for summary in self._queries.iter_batches(
+            dids,
+            poll.errors,
+            "list_dataset_replicas_bulk",
+            lambda _, row: read_dataset_row(row),
+            did_type="DATASET",
+        ):
             trusted = {
                 did: (self._counts[did], rows)
-                for did, rows in cheap.items()
+                for did, rows in summary.items()
                 if did not in self._missed_dids and self._is_unchanged(did, rows) and did not in due
             }
-            to_count.update((did, rows) for did, rows in cheap.items() if did not in trusted)
+            to_count.update((did, rows) for did, rows in summary.items() if did not in trusted)
             yield trusted
         self._count_due(poll, to_count)
         yield {did: (self._counts[did], rows) for did, rows in to_count.items() if did not in poll.errors}
@@ -111,21 +111,6 @@ class DatasetCounter:
             due = nsmallest(most, due, key=lambda did: (self._counts[did].counted_at, did))
         return frozenset(due)
 
-    def _read_cheap_rows(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, list[DatasetRow]]]:
-        for batch, answer in self._queries.iter_batches(
-            dids,
-            poll.errors,
-            lambda client, batch: client.list_dataset_replicas_bulk(
-                [{**did, "type": "DATASET"} for did in batch]
-            ),
-            lambda answer: parse_dataset_rows(answer, "list_dataset_replicas_bulk"),
-        ):
-            rows: dict[Did, list[DatasetRow]] = {did: [] for did in batch}
-            for row in answer:
-                if row.did in rows:
-                    rows[row.did].append(row)
-            yield rows
-
     def _is_due(self, did: Did, now: datetime) -> bool:
         return now - self._counts[did].counted_at >= self._queries.settings.verify_every
 
@@ -136,7 +121,7 @@ class DatasetCounter:
             last_count is not None
             and last_count.has_matching_rows
             and last_count.rows_version == _rows_version(rows)
-            and _is_complete(rows, if_empty=True)
+            and all(row.amount.is_complete for row in rows)
         )
 
     def _order_by_urgency(
@@ -153,7 +138,7 @@ class DatasetCounter:
 
         def turn(did: Did) -> tuple[datetime, Did]:
             counted_at = self._counts[did].counted_at if did in self._counts else NEVER
-            return max(counted_at, self._failed_queries.failed_at(("count", did))), did
+            return max(counted_at, self._queries.failed.failed_at(("count", did))), did
 
         unchanged = {did for did, rows in rows_by_did.items() if self._is_unchanged(did, rows)}
         suspects = sorted(rows_by_did.keys() - unchanged, key=turn)
@@ -171,22 +156,23 @@ class DatasetCounter:
 
     def _count_due(self, poll: RucioPoll, rows_by_did: Mapping[Did, list[DatasetRow]]) -> None:
         """Count the due datasets until the budget is used, or only a fifth of the poll's time is left."""
-        rows_by_did = {did: rows for did, rows in rows_by_did.items() if not self._has_error(poll, did)}
+        rows_by_did = {did: rows_by_did[did] for did in self._queries.hold_back(poll, "count", rows_by_did)}
         todo, unchanged = self._order_by_urgency(rows_by_did, poll.started_at)
         budget = 0 if self._queries.is_late(0.2) else self._queries.settings.deep_calls
         jobs, waiting = todo[:budget][::-1], todo[budget:]
         guard = SeriesGuard(self._queries, reserve=0.2)
+
+        def count(did: Did) -> DatasetCount:
+            version = _rows_version(rows_by_did[did])
+            return count_dataset(self._queries, did, version, poll.started_at, self._counts.get(did))
+
         query_count = 0
-        for did, count in self._queries.ask_each(
-            jobs,
-            lambda did: count_dataset(
-                self._queries, did, _rows_version(rows_by_did[did]), poll.started_at, self._counts.get(did)
-            ),
-            guard,
-        ):
+        for did, answer in self._queries.run_series(poll, "count", jobs, count, guard):
             query_count += 1
-            self._store(poll, did, count)
-            if isinstance(count, Forbidden):
+            self._missed_dids.discard(did)
+            if isinstance(answer, DatasetCount):
+                self._counts[did] = answer
+            elif isinstance(answer, Forbidden):
                 _skip_neighbours(jobs)
         waiting += jobs
         if guard.denied:
@@ -195,22 +181,6 @@ class DatasetCounter:
         for did in waiting:
             if did not in unchanged:
                 poll.errors[did] = self._not_counted_error(query_count)
-
-    def _store(self, poll: RucioPoll, did: Did, count: DatasetCount | CatalogueError) -> None:
-        self._missed_dids.discard(did)
-        if isinstance(count, CatalogueError):
-            poll.errors[did] = count
-            self._failed_queries.add(("count", did), count, poll.started_at)
-        else:
-            self._counts[did] = count
-            self._failed_queries.remove(("count", did))
-
-    def _has_error(self, poll: RucioPoll, did: Did) -> bool:
-        """Return whether *did* has an error in this poll, or a failed query whose next attempt is not due."""
-        error = self._failed_queries.error_of(("count", did), poll.started_at)
-        if error:
-            poll.errors.setdefault(did, error)
-        return did in poll.errors
 
 
 def count_dataset(
@@ -233,7 +203,8 @@ def count_dataset(
     if has_shrunk(counts, last) and count_files(queries, did) != counts:
         raise CatalogueGarbled(queries.name, f"list_dataset_replicas has two different counts of {did}")
     has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
-    is_empty = not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, did)
+    has_no_row = not counts and not any(length for _, length, _, _ in rows_version)
+    is_empty = has_no_row and query_did(queries, did, dynamic_depth="FILE").length == 0
     doubtful = frozenset[str]() if counts else frozenset(shallow)
     return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty, doubtful)
 
@@ -241,36 +212,18 @@ def count_dataset(
 def count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:
     """Return the files of *did* by storage element, as Rucio counts them now."""
     counts = queries.ask(
-        lambda client: client.list_dataset_replicas(*split_did(did), deep=True),
-        lambda answer: largest_counts(parse_deep_rows(did, answer)),
+        "list_dataset_replicas",
+        *split_did(did),
+        read=lambda rows: largest_counts(parse_deep_rows(did, rows)),
+        deep=True,
     )
     return {storage: count for storage, count in counts.items() if count.length}
-
-
-def _is_empty(queries: QueryRunner, did: Did) -> bool:
-    """Return whether a dataset without replicas has no files at all."""
-    return queries.ask(
-        lambda client: client.get_did(*split_did(did), dynamic_depth="FILE"),
-        lambda answer: read_amount(require_record(answer, "get_did"), "length", "get_did") == 0,
-    )
 
 
 def _skip_neighbours(jobs: list[Did]) -> None:
     """Rotate *jobs* after a 403: the next datasets have the same scope, and may be forbidden, too."""
     shift = len(jobs) * 3 // 8
     jobs[:] = [*jobs[shift:], *jobs[:shift]]
-
-
-def _is_complete(rows: Sequence[DatasetRow], *, if_empty: bool = False) -> bool:
-    """Return whether all *rows* are complete copies; return *if_empty* if *rows* is empty."""
-    return all(row.amount.is_complete for row in rows) if rows else if_empty
-
-
-def _count_from_rows(rows: Sequence[DatasetRow]) -> DatasetCount:
-    """Build a count from summary *rows*; the count is due for verification at once."""
-    return DatasetCount(
-        NEVER, _rows_version(rows), has_matching_rows=True, counts=largest_counts(rows), is_empty=False
-    )
 
 
 def _rows_version(rows: Iterable[DatasetRow]) -> RowsVersion:

@@ -5,17 +5,17 @@ Only this package uses Rucio's words (RSE, lock, rule, length). Their meaning is
 
 import contextlib
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.untrusted import moment_in_utc
 
-T = TypeVar("T")
 Record = Mapping[str, Any]
 """One JSON object."""
 Rows = Iterable[object]
@@ -59,12 +59,14 @@ class DidInfo:
     """Rucio's information about a DID: DATASET, CONTAINER or FILE; *bytes_total* is None for an open DID.
 
     *ends_at* is the end of the DID's own lifetime: all its rules end then, too. None: the DID has no end.
+    *length* is the number of files, as Rucio counted them.
     """
 
     kind: str
     bytes_total: int | None
     is_open: bool = False
     ends_at: datetime | None = None
+    length: int = 0
 
 
 UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
@@ -97,6 +99,8 @@ class Count(NamedTuple):
 
 
 NO_FILES = Count(0, 0, 0, 0)
+_share_count = lru_cache(4096)(Count)
+"""Most rows of a dataset have equal counts, and share one object."""
 Counts = Mapping[str, Count]
 """The counts of one dataset, by storage element."""
 Rses = Mapping[str, Rse]
@@ -104,68 +108,60 @@ Rses = Mapping[str, Rse]
 
 
 class DatasetRow(NamedTuple):
-    """One row of list_dataset_replicas: a dataset at a storage element; *updated_at*: its last change."""
+    """One row of list_dataset_replicas about a dataset: a storage element; *updated_at*: its last change."""
 
-    did: Did
     storage: str
     amount: Count
     updated_at: str
-
-
-class GarbledRow(NamedTuple):
-    """An unreadable row about *did*, with the reason. The state of *did* is then unknown."""
-
-    did: Did
-    reason: str
 
 
 MAX_AMOUNT = 2**63
 """An upper bound for numbers of files or bytes: a column of Rucio's database holds only smaller ones."""
 
 
-def read_choice(choices: Collection[str], row: Record, key: str, call: str) -> str:
+def read_choice(choices: Collection[str], row: Record, key: str) -> str:
     """Return the word at *key*; raise BadRow if *choices* lacks the word (a newer Rucio may send it)."""
-    word = read_text(row, key, call)
+    word = read_text(row, key)
     if word not in choices:
-        raise BadRow(f"{call}: this version of the daemon does not know the {key} {word[:80]!r}")
+        raise BadRow(f"this version of the daemon does not know the {key} {word[:80]!r}")
     return word
 
 
-def read_flag(row: Record, key: str, call: str, *, default: bool) -> bool:
+def read_flag(row: Record, key: str, *, default: bool) -> bool:
     """Return the boolean at *key*; return *default* if it is missing; raise BadRow for another value."""
     value = row.get(key)
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise BadRow(f"{call}: expected true or false as {key!r}, got {str(value)[:80]!r}")
+        raise BadRow(f"expected true or false as {key!r}, got {str(value)[:80]!r}")
     return value
 
 
-def require_record(row: object, call: str) -> Record:
+def require_record(row: object) -> Record:
     """Return *row* if it is a record.
 
     Raises:
         BadRow: *row* is not a record. For example, the web page of a proxy arrives as one string.
     """
     if not isinstance(row, dict):
-        raise BadRow(f"{call}: expected records, got {str(row)[:80]!r}")
+        raise BadRow(f"expected records, got {str(row)[:80]!r}")
     return row
 
 
-def iter_records(rows: Rows, call: str) -> Iterator[Record]:
+def iter_records(rows: Rows) -> Iterator[Record]:
     """Yield each of *rows* if it is a record; see :func:`require_record`."""
-    return (require_record(row, call) for row in rows)
+    return map(require_record, rows)
 
 
-def read_text(row: Record, key: str, call: str) -> str:
+def read_text(row: Record, key: str) -> str:
     """Return the text at *key*; raise BadRow if there is none. Equal texts share one object."""
     value = row.get(key)
     if not isinstance(value, str) or not value:
-        raise BadRow(f"{call}: expected a text as {key!r}, got {str(value)[:80]!r}")
+        raise BadRow(f"expected a text as {key!r}, got {str(value)[:80]!r}")
     return sys.intern(value)
 
 
-def read_amount(row: Record, key: str, call: str) -> float:
+def read_amount(row: Record, key: str) -> float:
     """Return the number at *key*, 0 or more; 0 if it is missing (an open dataset has no size yet).
 
     A Rucio server on SQLite or Oracle returns integers, on PostgreSQL floats.
@@ -177,18 +173,18 @@ def read_amount(row: Record, key: str, call: str) -> float:
         return value
     if value is None:
         return 0
-    raise BadRow(f"{call}: expected a number as {key!r}, got {str(value)[:80]!r}")
+    raise BadRow(f"expected a number as {key!r}, got {str(value)[:80]!r}")
 
 
-def read_number(row: Record, key: str, call: str) -> int:
+def read_number(row: Record, key: str) -> int:
     """Return the whole number at *key*; see :func:`read_amount`."""
-    value = read_amount(row, key, call)
+    value = read_amount(row, key)
     if value != int(value):
-        raise BadRow(f"{call}: expected a whole number as {key!r}, got {value}")
+        raise BadRow(f"expected a whole number as {key!r}, got {value}")
     return int(value)
 
 
-def read_time(row: Record, key: str, call: str) -> datetime | None:
+def read_time(row: Record, key: str) -> datetime | None:
     """Return the time at *key*; None if the row has no time at *key*.
 
     Rucio writes dates as in RFC 1123, in UTC. If the answer is a single record, rucio-clients converts its
@@ -202,59 +198,54 @@ def read_time(row: Record, key: str, call: str) -> datetime | None:
             value = parsedate_to_datetime(value)
     moment = moment_in_utc(value) if isinstance(value, datetime) else None
     if moment is None:
-        raise BadRow(f"{call}: expected a time as {key!r}, got {str(value)[:80]!r}")
+        raise BadRow(f"expected a time as {key!r}, got {str(value)[:80]!r}")
     return moment
 
 
-def read_file(row: Record, call: str) -> str:
+def read_file(row: Record) -> str:
     """Return ``scope:name`` of a file; the name may have characters that a valid DID cannot have."""
-    return f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}"
+    return f"{read_text(row, 'scope')}:{read_text(row, 'name')}"
 
 
-def read_did(row: Record, call: str) -> Did | None:
+def read_did(row: Record) -> Did | None:
     """Return the DID of *row*; None if it has characters that a valid DID cannot have."""
     try:
-        return Did(sys.intern(parse_did(f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}")))
+        return Did(sys.intern(parse_did(read_file(row))))
     except BadDid:
         return None
 
 
-def parse_rows(rows: Rows, call: str, read: Callable[[Did, Record], T]) -> Iterator[T | GarbledRow]:
-    """Yield for each row about a DID the result of *read*, or a GarbledRow if the row is unreadable.
-
-    Raises:
-        BadRow: the DID of a row is unreadable.
-    """
-    for each in rows:
-        row = require_record(each, call)
-        did = read_did(row, call)
-        if did is None:
-            raise BadRow(f"{call}: {row['scope']}:{row['name']} is not a DID that was asked for")
-        try:
-            yield read(did, row)
-        except BadRow as exc:
-            yield GarbledRow(did, str(exc))
+def require_did(row: Record, dids: Collection[Did]) -> Did:
+    """Return the DID of *row*; raise BadRow if it is not one of *dids*, those of the query."""
+    did = read_did(row)
+    if did is None or did not in dids:
+        asked = f"{min(dids)}{' and others' if len(dids) > 1 else ''}"
+        raise BadRow(f"the query was for {asked}, the answer is about {read_file(row)[:100]!r}")
+    return did
 
 
-def parse_dataset_rows(rows: Rows, call: str) -> list[DatasetRow | GarbledRow]:
-    """Parse rows of list_dataset_replicas and of its bulk form; see :func:`parse_rows`.
+def read_did_info(row: Record) -> DidInfo:
+    """Return the information of a row of get_metadata_bulk, or of get_did, which has other names."""
+    is_bulk = "did_type" in row
+    kind = read_text(row, "did_type" if is_bulk else "type")
+    return DidInfo(
+        kind,
+        None if row.get("bytes") is None else int(read_amount(row, "bytes")),
+        read_flag(row, "is_open" if is_bulk else "open", default=False),
+        read_time(row, "expired_at"),
+        1 if kind == "FILE" else read_number(row, "length"),
+    )
 
-    Consecutive rows of one dataset often have equal values; equal values share one object.
 
-    Raises:
-        BadRow: the DID of a row is unreadable.
-    """
-    count, updated_at = NO_FILES, ""
-
-    def read(did: Did, row: Record) -> DatasetRow:
-        nonlocal count, updated_at
-        if (row_count := _read_count(row, call)) != count:
-            count = row_count
-        if (row_time := str(row.get("updated_at"))) != updated_at:
-            updated_at = row_time
-        return DatasetRow(did, read_text(row, "rse", call), count, updated_at)
-
-    return list(parse_rows(rows, call, read))
+def read_dataset_row(row: Record) -> DatasetRow:
+    """Return the row of list_dataset_replicas or of its bulk form."""
+    amount = _share_count(
+        read_number(row, "length"),
+        read_number(row, "available_length"),
+        read_amount(row, "bytes"),
+        read_amount(row, "available_bytes"),
+    )
+    return DatasetRow(read_text(row, "rse"), amount, sys.intern(str(row.get("updated_at"))))
 
 
 def parse_deep_rows(did: Did, rows: Rows) -> list[DatasetRow]:
@@ -264,19 +255,15 @@ def parse_deep_rows(did: Did, rows: Rows) -> list[DatasetRow]:
         BadRow: a row is unreadable or is about another dataset; a row has more available files than files,
             or not the same number of files as the first row.
     """
-    call = "list_dataset_replicas(deep=True)"
     parsed: list[DatasetRow] = []
-    for row in parse_dataset_rows(rows, call):
-        if isinstance(row, GarbledRow):
-            raise BadRow(row.reason)
-        if row.did != did:
-            raise BadRow(f"{call}: the query was for {did}, the answer is about {row.did}")
-        if row.amount.available_length > row.amount.length:
-            counts = f"{row.amount.available_length} of {row.amount.length}"
-            raise BadRow(f"{call}: {counts} files of {did} are at {row.storage}")
-        if parsed and parsed[0].amount.length != row.amount.length:
-            lengths = f"{parsed[0].amount.length} and {row.amount.length}"
-            raise BadRow(f"{call}: {did} has {lengths} files")
+    for record in iter_records(rows):
+        require_did(record, {did})
+        row = read_dataset_row(record)
+        amount = row.amount
+        if amount.available_length > amount.length:
+            raise BadRow(f"{amount.available_length} of {amount.length} files of {did} are at {row.storage}")
+        if parsed and parsed[0].amount.length != amount.length:
+            raise BadRow(f"{did} has {parsed[0].amount.length} and {amount.length} files")
         parsed.append(row)
     return parsed
 
@@ -284,15 +271,6 @@ def parse_deep_rows(did: Did, rows: Rows) -> list[DatasetRow]:
 def has_shrunk(current: Counts, previous: Mapping[str, int]) -> bool:
     """Return whether a dataset has fewer available files at any storage element than in *previous*."""
     return any(files > current.get(storage, NO_FILES).available_length for storage, files in previous.items())
-
-
-def _read_count(row: Record, call: str) -> Count:
-    return Count(
-        length=read_number(row, "length", call),
-        available_length=read_number(row, "available_length", call),
-        bytes=read_amount(row, "bytes", call),
-        available_bytes=read_amount(row, "available_bytes", call),
-    )
 
 
 def largest_counts(rows: Iterable[DatasetRow]) -> dict[str, Count]:

@@ -43,6 +43,7 @@ class RseDirectory:
         self._attribute_sites: dict[str, tuple[datetime, Site | None]] = {}
         self._last_rses: dict[str, Rse] = {}
         self._unlisted_rses: dict[str, tuple[datetime, Rse | None]] = {}
+        self._storages_by_expression: dict[str, tuple[datetime, frozenset[str]]] = {}
 
     def read(self, now: datetime) -> Rses:
         """Return all storage elements by name, also those that were deleted since the daemon started.
@@ -50,7 +51,7 @@ class RseDirectory:
         Raises:
             CatalogueError: the elements cannot be listed, or the site of none can be queried.
         """
-        rows = self._queries.ask(lambda client: client.list_rses(), _parse_rses)
+        rows = self._queries.ask("list_rses", read=_parse_rses)
         if not rows:
             raise CatalogueGarbled(
                 self._queries.name,
@@ -81,6 +82,23 @@ class RseDirectory:
         self._last_rses = rses
         return rses
 
+    def resolve_expression(self, expression: str, now: datetime) -> frozenset[str]:
+        """Return the storage elements that the RSE *expression* matches.
+
+        Raises:
+            CatalogueError: the query failed.
+        """
+        if expression in self._last_rses:
+            return frozenset({expression})
+        cached = self._storages_by_expression.get(expression)
+        if cached and now - cached[0] < self._queries.settings.attributes_every:
+            return cached[1]
+        names = self._queries.ask_rows(
+            "list_rses", rse_expression=expression, read=lambda row: read_text(row, "rse")
+        )
+        self._storages_by_expression[expression] = now, frozenset(names)
+        return frozenset(names)
+
     def find_unlisted(self, name: str, now: datetime) -> Rse | None:
         """Query a storage element that has data but is not in Rucio's list; None if the query fails."""
         entry = self._unlisted_rses.get(name)
@@ -107,7 +125,7 @@ class RseDirectory:
         """
         try:
             return self._queries.ask(
-                lambda client: client.get_rse(name), lambda row: _parse_rses([{"rse": name, **row}])[name]
+                "get_rse", name, read=lambda row: _parse_rses([{"rse": name, **require_record(row)}])[name]
             )
         except NotFound as exc:
             if "RSENotFound" in exc.reason:
@@ -126,13 +144,13 @@ class RseDirectory:
     ) -> Rse:
         """Build the storage element; if the query for its site failed alone, add the error to *failures*."""
         try:
-            tape = read_choice(_KINDS, row, "rse_type", "list_rses") == "TAPE"
-            if read_flag(row, "deleted", "list_rses", default=False):
+            tape = read_choice(_KINDS, row, "rse_type") == "TAPE"
+            if read_flag(row, "deleted", default=False):
                 return replace(_build_deleted_rse(name), is_tape=tape)
-            readable = read_flag(row, "availability_read", "list_rses", default=True)
-            writable = read_flag(row, "availability_write", "list_rses", default=True)
-            volatile = read_flag(row, "volatile", "list_rses", default=False)
-            staging_area = read_flag(row, "staging_area", "list_rses", default=False)
+            readable = read_flag(row, "availability_read", default=True)
+            writable = read_flag(row, "availability_write", default=True)
+            volatile = read_flag(row, "volatile", default=False)
+            staging_area = read_flag(row, "staging_area", default=False)
             site = self._find_site(name, now)
         except (BadRow, *FAILURES_ALONE) as exc:
             failures += [exc] if isinstance(exc, CatalogueError) else []
@@ -171,8 +189,7 @@ class RseDirectory:
             return entry[1]
         try:
             value = self._queries.ask(
-                lambda client: client.list_rse_attributes(storage),
-                lambda answer: _read_attribute(answer, attribute),
+                "list_rse_attributes", storage, read=lambda answer: _read_attribute(answer, attribute)
             )
         except NotFound as exc:
             if "RSENotFound" in exc.reason or entry is None:
@@ -183,7 +200,7 @@ class RseDirectory:
                 raise
             return entry[1]
         if value is not None and not isinstance(value, str):
-            raise BadRow(f"list_rse_attributes: {attribute} of {storage} is not a text: {str(value)[:80]!r}")
+            raise BadRow(f"{attribute} of {storage} is not a text: {str(value)[:80]!r}")
         site = Site(value) if value else None
         self._attribute_sites[storage] = (now, site)
         return site
@@ -209,9 +226,9 @@ def _read_attribute(answer: object, attribute: str) -> object:
     Raises:
         BadRow: there are no attributes at all.
     """
-    attributes = require_record(answer, "list_rse_attributes")
+    attributes = require_record(answer)
     if not attributes:
-        raise BadRow("list_rse_attributes returns no attribute at all")
+        raise BadRow("no attribute at all")
     return attributes.get(attribute)
 
 
@@ -222,8 +239,8 @@ def _parse_rses(rows: Rows) -> dict[str, Record]:
         BadRow: a row is not a record, or has no name.
     """
     rows_by_name: dict[str, Record] = {}
-    for row in iter_records(rows, "list_rses"):
-        name = read_text(row, "rse", "list_rses")
+    for row in iter_records(rows):
+        name = read_text(row, "rse")
         is_same = rows_by_name.get(name, row) == row
         rows_by_name[name] = row if is_same else {"rse_type": "listed twice with different values"}
     return rows_by_name

@@ -24,8 +24,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
-from itertools import islice
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -40,7 +39,6 @@ from adapters.rucio.responses import (
     Record,
     Rse,
     Rses,
-    iter_records,
     read_amount,
     read_file,
     read_text,
@@ -48,12 +46,12 @@ from adapters.rucio.responses import (
     require_record,
 )
 from adapters.rucio.rse_directory import RseDirectory
-from adapters.rucio.rule_cache import RuleCache, require_rule
-from adapters.rucio.session.client import RucioClient, RucioConnection
+from adapters.rucio.rules import fetch_rule, fetch_rules, fetch_rules_of
+from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.session.transport import FAILURES_ALONE, InvalidRequest, NotFound, WriteRefused
-from adapters.rucio.states import Lock, parse_rules, request_state
+from adapters.rucio.states import Lock, read_rule, request_state
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
@@ -72,23 +70,6 @@ from hydrator.domain.staging_ports import (
 )
 
 T = TypeVar("T")
-
-_LIST = "list_replication_rules"
-_MAX_ROWS = 200_000
-
-
-def ask_rows(
-    queries: QueryRunner, call: str, *about: object, read: Callable[[Record], T], **more: object
-) -> list[T]:
-    """Return what *read* makes of each row that the client's *call* returns.
-
-    Raises:
-        CatalogueError: the answer is missing, or a row is unreadable.
-    """
-    return queries.ask(
-        lambda client: islice(getattr(client, call)(*about, **more), _MAX_ROWS),
-        lambda rows: [read(row) for row in iter_records(rows, call)],
-    )
 
 
 # -- storage elements
@@ -119,7 +100,7 @@ class Storages:
     def __init__(self, queries: QueryRunner, options: RuleOptions) -> None:
         self._queries = queries
         self._options = options
-        self._directory = RseDirectory(queries)
+        self.directory = RseDirectory(queries)
         self._read_at: datetime | None = None
         self.rses: Rses = {}
 
@@ -130,7 +111,7 @@ class Storages:
             CatalogueError: the storage elements cannot be read.
         """
         if self._read_at is None or now - self._read_at >= self._queries.settings.attributes_every:
-            self.rses = self._directory.read(now)
+            self.rses = self.directory.read(now)
             self._read_at = now
 
     def sites_of(self, storage: str) -> frozenset[Site]:
@@ -225,14 +206,13 @@ class Storages:
         return spaces
 
     def _read_space(self, storage: str) -> int | str | None:
-        rows = ask_rows(self._queries, "get_rse_usage", storage, read=dict, filters={"source": "storage"})
+        rows = self._queries.ask_rows(
+            "get_rse_usage", storage, read=lambda row: row, filters={"source": "storage"}
+        )
         row = next((row for row in rows if row.get("source") == "storage"), {})
         if row.get("free") is None:
             return None
-        limits = self._queries.ask(
-            lambda client: client.get_rse_limits(storage),
-            lambda answer: require_record(answer, "get_rse_limits"),
-        )
+        limits = self._queries.ask("get_rse_limits", storage, read=require_record)
         numbers = {"free": row["free"], "used": row.get("used"), "MinFreeSpace": limits.get("MinFreeSpace")}
         for key, value in numbers.items():
             if value is not None and not (type(value) in (int, float) and 0 <= value < 2**63):
@@ -285,22 +265,21 @@ def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
     Raises:
         BadRow: the row is unreadable, so the answer is incomplete.
     """
-    call = "a rule"
-    [rule] = parse_rules([row], call)
+    rule = read_rule(row)
     if rule.fault:
         raise BadRow(rule.fault)
     locks = [row.get(f"locks_{name}_cnt") for name in ("ok", "replicating", "stuck")]
     if not all(type(each) is int for each in locks):
-        raise BadRow(f"{call}: expected whole numbers of locks, got {str(locks)[:80]}")
+        raise BadRow(f"expected whole numbers of locks, got {str(locks)[:80]}")
     done, moving, stuck = (max(0, each) for each in locks if each is not None)  # Rucio's can be negative
     state, child = request_state(rule.state, rule.error), row.get("child_rule_id")
-    reason, since = _REASONS.get(state, ""), read_time(row, "stuck_at", call)
+    reason, since = _REASONS.get(state, ""), read_time(row, "stuck_at")
     is_halted = rule.state in {"STUCK", "WAITING_APPROVAL"}
     ours = _read_comment(row.get("comments"), pool) if rule.account == account else None
     kind, site = ours or (StagingKind.STAGE, Site(""))
     return ExistingRule(
         rule.id,
-        rule.did or Did(read_file(row, call)),
+        rule.did or Did(read_file(row)),
         site,
         rule.expression,
         rule.account,
@@ -309,10 +288,10 @@ def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
         kind=kind,
         is_whole=state is RequestState.DONE or done > 0 == moving == stuck,
         expires_at=rule.expires_at,
-        stuck_since=(since or read_time(row, "created_at", call)) if is_halted else None,
+        stuck_since=(since or read_time(row, "created_at")) if is_halted else None,
         files_done=done,
         files=done + moving + stuck or None,
-        bytes=int(read_amount(row, "bytes", call)) or None,
+        bytes=int(read_amount(row, "bytes")) or None,
         reason=f"{reason}: {rule.error}" if reason and rule.error else reason,
         blocked=f"it has the child rule {child}" if child else "it is locked" if row.get("locked") else "",
     )
@@ -325,16 +304,11 @@ class RuleReader:
         self._queries = queries
         self._storages = storages
         self._pool, self._account = options.pool, queries.settings.account
-        self._expressions = RuleCache(queries)
         self._parents = ParentFinder(queries)
         self._resolver = DidResolver(queries)
         self._containers = ContainerLister(queries)
 
-    def _ask(self, call: str, *about: object, read: Callable[[Record], T]) -> list[T]:
-        """Return what *read* makes of each row of the client's *call* with the arguments *about*."""
-        return ask_rows(self._queries, call, *about, read=read)
-
-    def _parse(self, row: Record) -> ExistingRule:
+    def parse(self, row: Record) -> ExistingRule:
         return parse_rule(row, self._pool, self._account)
 
     def fetch(self, rule: str) -> ExistingRule | None:
@@ -344,10 +318,7 @@ class RuleReader:
             CatalogueError: the answer is missing, or about another rule.
         """
         with suppress(NotFound):
-            return self._queries.ask(
-                lambda client: client.get_replication_rule(rule),
-                lambda row: self._parse(require_rule(row, rule)),
-            )
+            return fetch_rule(self._queries, rule, self.parse)
         return None
 
     def list_own(self) -> list[ExistingRule]:
@@ -358,18 +329,18 @@ class RuleReader:
         """
 
         def read(row: Record) -> ExistingRule | None:
-            return self._parse(row) if _read_comment(row.get("comments"), self._pool) else None
+            return self.parse(row) if _read_comment(row.get("comments"), self._pool) else None
 
-        return [rule for rule in self._ask(_LIST, {"account": self._account}, read=read) if rule]
+        rules = self._queries.ask_rows("list_replication_rules", {"account": self._account}, read=read)
+        return [rule for rule in rules if rule]
 
     def find_own(self, did: Did, storage: str) -> str | None:
         """Return the id of our rule for *did* at *storage*; Rucio may have put it on an archive."""
-        tag, filters = (
-            make_tag(self._pool, did, storage),
+        tag = make_tag(self._pool, did, storage)
+        found = self._queries.ask_rows(
+            "list_replication_rules",
             {"account": self._account, "rse_expression": storage},
-        )
-        found = self._ask(
-            _LIST, filters, read=lambda row: (str(row.get("comments")), read_text(row, "id", _LIST))
+            read=lambda row: (str(row.get("comments")), read_text(row, "id")),
         )
         return next((rule for comment, rule in found if comment.endswith(tag)), None)
 
@@ -386,7 +357,7 @@ class RuleReader:
         infos = self._resolver.resolve_uncached(dids, errors)
         datasets = {did for did, info in infos.items() if info.kind == "DATASET"}
         locks = query_locks(self._queries, datasets, errors)
-        rules = self._fetch_all(locks)
+        rules = fetch_rules_of(self._queries, chain.from_iterable(locks.values()), self.parse)
         found: dict[tuple[Did, str, str], ExistingRule] = {}
         sizes: dict[Did, int] = {}
         for did in sorted(did for did, info in infos.items() if info.kind != "ABSENT" and did not in errors):
@@ -408,7 +379,7 @@ class RuleReader:
         self,
         did: Did,
         locks: Iterable[Lock],
-        rules: Mapping[str, ExistingRule | CatalogueError],
+        rules: Mapping[str, ExistingRule | CatalogueError | None],
         sites: AbstractSet[Site],
         now: datetime,
     ) -> Iterator[tuple[ExistingRule, str, bool]]:
@@ -443,42 +414,9 @@ class RuleReader:
             lock.state == "OK" or count_files(self._queries, lock.did).get(lock.storage, NO_FILES).is_complete
         )
 
-    def _fetch_all(self, locks: Mapping[Did, Iterable[Lock]]) -> dict[str, ExistingRule | CatalogueError]:
-        """Return the rules of *locks* by id, without those that were deleted meanwhile.
-
-        A rule that cannot be read is its error.
-        """
-        by_scope: dict[str, set[str]] = {}
-        for did, its_locks in locks.items():
-            by_scope.setdefault(split_did(did)[0], set()).update(lock.rule for lock in its_locks)
-        rules: dict[str, ExistingRule | CatalogueError] = {}
-        for scope, ids in by_scope.items():
-            if len(ids) >= _MANY_RULES:
-                read = partial(self._parse_if_readable, ids=ids)
-                rules |= {rule.id: rule for rule in self._ask(_LIST, {"scope": scope}, read=read) if rule}
-        return rules | self.fetch_each(set().union(*by_scope.values()) - rules.keys())
-
-    def fetch_each(self, ids: AbstractSet[str]) -> dict[str, ExistingRule | CatalogueError]:
-        """Return the rules by id, without those that do not exist; one that cannot be read is its error."""
-        rules: dict[str, ExistingRule | CatalogueError] = {}
-        for each in sorted(ids):
-            try:
-                rule = self.fetch(each)
-            except FAILURES_ALONE as error:
-                rules[each] = error
-            else:
-                rules |= {each: rule} if rule else {}
-        return rules
-
-    def _parse_if_readable(self, row: Record, ids: AbstractSet[str]) -> ExistingRule | None:
-        """Return the rule in *row* if it is one of *ids*; one that cannot be read is then asked alone."""
-        with suppress(BadRow):
-            return self._parse(row) if row.get("id") in ids else None
-        return None
-
     def _list_on(self, owner: Did) -> list[ExistingRule]:
         with suppress(NotFound):
-            return self._ask("list_did_rules", *split_did(owner), read=self._parse)
+            return self._queries.ask_rows("list_did_rules", *split_did(owner), read=self.parse)
         return []
 
     def _storages_of(self, rule: ExistingRule, sites: AbstractSet[Site], now: datetime) -> frozenset[str]:
@@ -489,14 +427,14 @@ class RuleReader:
         matches nothing any more.
         """
         try:
-            matches = self._expressions.resolve_expression(rule.storage, self._storages.rses, now)
+            matches = self._storages.directory.resolve_expression(rule.storage, now)
         except InvalidRequest:
             return frozenset()
         here = frozenset(each for each in matches if self._storages.disk_sites_of(each) & sites)
         if not here or len(matches) == 1 or rule.state in _WITHOUT_LOCKS:
             return here
-        call = "list_replica_locks"
-        used = frozenset(self._ask(call, rule.id, read=lambda row: read_text(row, "rse", call)))
+        rows = self._queries.ask_rows("list_replica_locks", rule.id, read=lambda row: read_text(row, "rse"))
+        used = frozenset(rows)
         common = frozenset(sites).intersection(*(self._storages.disk_sites_of(each) for each in used))
         return (here & used if common else frozenset()) if used else here
 
@@ -540,7 +478,7 @@ class RuleReader:
     def _had_rule(self, did: Did, storage: str, now: datetime) -> bool:
         for expression in {expression for _, expression in query_past_rules(self._queries, did)}:
             with suppress(CatalogueGarbled):  # Rucio can no longer parse the expression
-                if storage in self._expressions.resolve_expression(expression, self._storages.rses, now):
+                if storage in self._storages.directory.resolve_expression(expression, now):
                     return True
         return False
 
@@ -632,10 +570,11 @@ class RucioStager:
         errors: DidErrors = {}
         with self._start_call(self._read_seconds) as now:
             own = {rule.id: rule for rule in (self._rules.list_own() if query.lists_all else ())}
-            fetched = self._rules.fetch_each(query.rules - own.keys())
+            fetched = fetch_rules(self._queries, query.rules - own.keys(), self._rules.parse)
             failed = {each: one for each, one in fetched.items() if isinstance(one, CatalogueError)}
-            if failed and query.rules <= failed.keys():
-                raise failed[min(failed)]
+            for error in failed.values():
+                if query.rules <= failed.keys() or not isinstance(error, FAILURES_ALONE):
+                    raise error
             own |= {
                 each: one for each, one in fetched.items() if isinstance(one, ExistingRule) and one.is_ours
             }
@@ -685,7 +624,7 @@ class RucioStager:
             "ignore_availability": order.kind is StagingKind.PIN,
             "comment": build_comment(order, self.options.pool, storage),
         }
-        return self._send(lambda client: client.add_replication_rule(**rule), _read_rule_id)
+        return self._queries.write("add_replication_rule", read=_read_rule_id, **rule)
 
     def _renew_duplicate(self, order: StagingOrder, storage: str, lifetime: int) -> str:
         """Renew the rule of ours that made *order* a duplicate."""
@@ -721,14 +660,10 @@ class RucioStager:
             raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
 
     def _change(self, rule: str, lifetime: int) -> None:
-        self._send(lambda client: client.update_replication_rule(rule, options={"lifetime": lifetime}), bool)
+        self._queries.write("update_replication_rule", rule, {"lifetime": lifetime}, read=bool)
 
     def _delete(self, rule: str) -> None:
-        self._send(lambda client: client.delete_replication_rule(rule, purge_replicas=False), bool)
-
-    def _send(self, call: Callable[[RucioClient], object], read: Callable[[object], T]) -> T:
-        """Send one write; pass its answer to *read*; see :meth:`RucioConnection.write` for the errors."""
-        return self._queries.connection.write(lambda client: read(call(client)))
+        self._queries.write("delete_replication_rule", rule, purge_replicas=False, read=bool)
 
     # -- permissions
 

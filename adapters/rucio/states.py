@@ -5,7 +5,7 @@ do with the data. This module is pure: no socket, no clock.
 docs/operators/catalogue-rucio.md has the rules of this module as a table.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,13 +20,9 @@ from .responses import (
     BadRow,
     Count,
     Counts,
-    GarbledRow,
     Record,
-    Rows,
     Rse,
     Rses,
-    iter_records,
-    parse_rows,
     read_choice,
     read_did,
     read_text,
@@ -46,7 +42,6 @@ _REQUEST_STATES = {
     "WAITING_APPROVAL": RequestState.UNAPPROVED,
     "INJECT": RequestState.QUEUED,
 }
-RULE_STATES = frozenset(_REQUEST_STATES)
 _GROUPINGS = frozenset({"ALL", "DATASET", "NONE"})
 PENDING_STATES = {"INJECT": "I", "WAITING_APPROVAL": "W"}
 UNFINISHED_STATES = frozenset({"REPLICATING", "STUCK", "SUSPENDED"})
@@ -104,10 +99,10 @@ Movements = Mapping[str, Movement]
 """The movements of one dataset, by storage element."""
 
 
-def read_states(row: Record, call: str) -> Mapping[str, str]:
+def read_states(row: Record) -> Mapping[str, str]:
     """Return the states of one file's replicas by storage element, from a row of list_replicas."""
-    states = require_record(row.get("states") or {}, call)
-    return {storage: read_choice(_REPLICA_STATES, states, storage, call) for storage in states}
+    states = require_record(row.get("states") or {})
+    return {storage: read_choice(_REPLICA_STATES, states, storage) for storage in states}
 
 
 def available_storages(states: Mapping[str, str]) -> frozenset[str]:
@@ -115,58 +110,29 @@ def available_storages(states: Mapping[str, str]) -> frozenset[str]:
     return frozenset(storage for storage, state in states.items() if state == "AVAILABLE")
 
 
-def parse_locks(rows: Rows, call: str) -> list[Lock | GarbledRow]:
-    """Parse rows of get_locks_for_dids; see :func:`parse_rows`.
-
-    Raises:
-        BadRow: the DID of a row is unreadable.
-    """
-
-    def read(did: Did, row: Record) -> Lock:
-        state = read_choice(LOCK_STATES, row, "state", call)
-        return Lock(did, read_text(row, "rse", call), state, read_text(row, "rule_id", call))
-
-    return list(parse_rows(rows, call, read))
+def read_lock(did: Did, row: Record) -> Lock:
+    """Return the lock of *did* in a row of get_locks_for_dids."""
+    state = read_choice(LOCK_STATES, row, "state")
+    return Lock(did, read_text(row, "rse"), state, read_text(row, "rule_id"))
 
 
-def parse_rules(rows: Rows, call: str) -> list[Rule]:
-    """Parse rows of list_replication_rules, list_did_rules and get_replication_rule.
-
-    Raises:
-        BadRow: a row is not a record, or has no id.
-    """
-    return list(iter_rules(rows, call))
-
-
-def iter_rules(rows: Rows, call: str) -> Iterator[Rule]:
-    """Yield the rules of *rows* as they arrive; see :func:`parse_rules`."""
-    return (_parse_rule(row, call) for row in iter_records(rows, call))
-
-
-def read_error(row: Record) -> str:
-    """Return the error of a rule on one line; empty without an error."""
-    return " ".join(str(row.get("error") or "").split())[:_REASON_CHARS]
-
-
-def _parse_rule(row: Record, call: str) -> Rule:
-    """Parse one rule; if a column is unreadable, return a rule with the id and a fault.
+def read_rule(row: Record) -> Rule:
+    """Return the rule in *row*; if a column is unreadable, return a rule with the id and a fault.
 
     Raises:
         BadRow: the id is unreadable.
     """
-    rule_id, did = read_text(row, "id", call), read_did(row, call)
+    rule_id, did = read_text(row, "id"), read_did(row)
     try:
         return Rule(
             id=rule_id,
             did=did,
-            state=read_choice(RULE_STATES, row, "state", call),
-            expression=read_text(row, "rse_expression", call),
-            grouping="DATASET"
-            if row.get("grouping") is None
-            else read_choice(_GROUPINGS, row, "grouping", call),
+            state=read_choice(_REQUEST_STATES, row, "state"),
+            expression=read_text(row, "rse_expression"),
+            grouping="DATASET" if row.get("grouping") is None else read_choice(_GROUPINGS, row, "grouping"),
             account=str(row.get("account") or ""),
-            error=read_error(row),
-            expires_at=read_time(row, "expires_at", call),
+            error=" ".join(str(row.get("error") or "").split())[:_REASON_CHARS],
+            expires_at=read_time(row, "expires_at"),
         )
     except BadRow as exc:
         return Rule(rule_id, did, "", "", fault=f"rule {rule_id[:80]}: {exc}")

@@ -1,11 +1,19 @@
-"""Queries to Rucio: single queries, series, and batches. A refused batch is halved to find the bad DID."""
+"""Queries to Rucio: single queries, series, and batches. A refused batch is halved to find the bad DID.
 
-from collections.abc import Callable, Collection, Iterable, Iterator, MutableSequence, Sequence
+A query names a method of rucio-clients, and how to read its answer. An unreadable row raises BadRow; the
+error of the query then begins with the method's name.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
 
-from adapters.rucio.poll import DidErrors, Dids
-from adapters.rucio.responses import BadRow, GarbledRow
+from adapters.rucio.poll import NEVER, DidErrors, Dids, RucioPoll
+from adapters.rucio.responses import BadRow, Record, Rows, iter_records, require_did
 from adapters.worker import announce
 from hydrator.domain.errors import (
     CatalogueDenied,
@@ -17,15 +25,10 @@ from hydrator.domain.model import Did
 
 from .client import RucioClient, RucioConnection, UnreadableAnswer
 from .settings import RucioSettings
-from .transport import Forbidden, InvalidRequest, ServerFault
+from .transport import Forbidden, InvalidRequest, NotFound, ServerFault
 
-J = TypeVar("J")
 R = TypeVar("R")
 T = TypeVar("T")
-BatchCall = Callable[[RucioClient, list[dict[str, str]]], Iterable[object]]
-"""A call of Rucio's client for a batch of DIDs, each as a record of scope and name."""
-BatchParser = Callable[[Iterable[object]], Iterable[T | GarbledRow]]
-"""A parser of the rows of a batch; it returns tuples whose first element is their DID."""
 # 60 halvings of refused batches find five bad names in a thousand, but end soon if every query fails.
 _MAX_HALVINGS = 60
 MAX_UNANSWERED = 2
@@ -60,6 +63,59 @@ class DenialCounter:
         return isinstance(answer, CatalogueDenied)
 
 
+QueryKey = tuple[str, Did]
+"""The kind of a query (count, name, members, …), and its DID."""
+_FIRST_WAIT = timedelta(seconds=30)
+_MAX_WAIT = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: CatalogueError
+    count: int
+    failed_at: datetime
+    retry_at: datetime
+
+
+class FailedQueries:
+    """The failed queries for single DIDs, each with its last error and the time of its next attempt.
+
+    The next poll asks again, then polls after 1, 2, 4, … 60 minutes. So a DID without an answer delays only
+    the polls in which its query is due. When one of these queries is answered, all others are due.
+    """
+
+    def __init__(self) -> None:
+        self._failures: dict[QueryKey, _Failure] = {}
+
+    def add(self, key: QueryKey, error: CatalogueError, now: datetime) -> None:
+        """Record that the query *key* failed; a 404 is an answer, so it needs no wait."""
+        last = self._failures.get(key)
+        count = 0 if isinstance(error, NotFound) else last.count + 1 if last else 1
+        wait = min(_MAX_WAIT, _FIRST_WAIT * 2 ** min(count - 1, 10)) if count else timedelta()
+        self._failures[key] = _Failure(error, count, now, now + wait)
+
+    def remove(self, key: QueryKey) -> None:
+        """Record that the query *key* was answered; if it had failed, all others are due."""
+        if (failure := self._failures.pop(key, None)) and failure.count:
+            self._failures = {
+                each: replace(failure, retry_at=NEVER) for each, failure in self._failures.items()
+            }
+
+    def error_of(self, key: QueryKey, now: datetime) -> CatalogueError | None:
+        """Return the last error of the query *key* if its next attempt is not due; else None."""
+        failure = self._failures.get(key)
+        return failure.error if failure and now < failure.retry_at else None
+
+    def failed_at(self, key: QueryKey) -> datetime:
+        """Return when the query *key* failed last; the earliest time if it did not, or was answered since."""
+        failure = self._failures.get(key)
+        return failure.failed_at if failure else NEVER
+
+    def forget_all_but(self, dids: Dids) -> None:
+        """Forget the failed queries for all DIDs but *dids*."""
+        self._failures = {key: each for key, each in self._failures.items() if key[1] in dids}
+
+
 class QueryRunner:
     """A runner of queries on *connection*. Every failure is a CatalogueError that names the catalogue."""
 
@@ -70,16 +126,52 @@ class QueryRunner:
         self._about: Collection[str] = ()
         self._silent_dids: set[Did] = set()
         self._memories: list[dict[Did, Any]] = []
+        self.failed = FailedQueries()
         self.share = 1.0
         """The part of ``timeout`` that the current query has."""
 
-    def ask(self, call: Callable[[RucioClient], object], read: Callable[..., T]) -> T:
-        """Run *call*, pass its answer to *read*, and return the result; raise CatalogueGarbled for a bad row.
+    def ask(self, call: str, *arguments: object, read: Callable[..., T], **options: object) -> T:
+        """Pass the answer of the client's method *call* to *read*, and return the result.
 
-        *call* may return rows while they arrive: then only the result of *read* stays in memory.
+        The method may return rows while they arrive: then only the result of *read* stays in memory.
+
+        Raises:
+            CatalogueError: the query failed.
         """
         announce(self._about)
-        return self.connection.ask(lambda client: read(call(client)))
+        return self.connection.ask(partial(self._run, call, arguments, options, read))
+
+    def ask_rows(
+        self,
+        call: str,
+        *arguments: object,
+        read: Callable[[Record], T],
+        limit: int | None = None,
+        **options: object,
+    ) -> list[T]:
+        """Return what *read* makes of each row, or of the first *limit* rows; see :meth:`ask`."""
+
+        def read_all(rows: Rows) -> list[T]:
+            return [read(row) for row in islice(iter_records(rows), limit)]
+
+        return self.ask(call, *arguments, read=read_all, **options)
+
+    def write(self, call: str, *arguments: object, read: Callable[..., T], **options: object) -> T:
+        """Send one write; see :meth:`ask`, and for the errors :meth:`RucioConnection.write`."""
+        return self.connection.write(partial(self._run, call, arguments, options, read))
+
+    def _run(
+        self,
+        call: str,
+        arguments: Sequence[object],
+        options: Mapping[str, object],
+        read: Callable[..., T],
+        client: RucioClient,
+    ) -> T:
+        try:
+            return read(getattr(client, call)(*arguments, **options))
+        except BadRow as exc:
+            raise UnreadableAnswer(self.name, f"{call}: {exc}") from exc
 
     def start_poll(self) -> AbstractContextManager[None]:
         """Limit all queries of the ``with`` block to the time of one poll; use the current token for them."""
@@ -93,13 +185,45 @@ class QueryRunner:
         """Close the connection, and forget the token."""
         self.connection.close()
 
+    def run_series(
+        self,
+        poll: RucioPoll,
+        kind: str,
+        jobs: MutableSequence[Did],
+        task: Callable[[Did], R],
+        guard: "SeriesGuard",
+    ) -> Iterator[tuple[Did, R | CatalogueError]]:
+        """Run *task*, a query of this *kind*, for each of *jobs*; record failures, also in ``poll.errors``.
+
+        The jobs that are left in *jobs* at the end were not run, because *guard* stopped the series.
+        """
+        for did, answer in self.ask_each(jobs, task):
+            if isinstance(answer, CatalogueError):
+                poll.errors[did] = answer
+                self.failed.add((kind, did), answer, poll.started_at)
+            else:
+                self.failed.remove((kind, did))
+            yield did, answer
+            if guard.should_stop_after(answer):
+                return
+
+    def hold_back(self, poll: RucioPoll, kind: str, dids: Collection[Did]) -> list[Did]:
+        """Return the *dids* whose query of this *kind* is due, the one that failed last at the end.
+
+        Each other one gets the error of its last query.
+        """
+        for did in dids:
+            if error := self.failed.error_of((kind, did), poll.started_at):
+                poll.errors.setdefault(did, error)
+        due = (did for did in dids if did not in poll.errors)
+        return sorted(due, key=lambda did: (self.failed.failed_at((kind, did)), did))
+
     def ask_each(
-        self, jobs: MutableSequence[Did], task: Callable[[Did], R], guard: "SeriesGuard | None" = None
+        self, jobs: MutableSequence[Did], task: Callable[[Did], R]
     ) -> Iterator[tuple[Did, R | CatalogueError]]:
         """Run *task* for each of *jobs*, the last job first; yield each with its result or error.
 
-        The jobs that are left in *jobs* at the end were not run, because *guard* stopped the series. The
-        caller may change *jobs* meanwhile.
+        The caller may change *jobs* meanwhile.
         """
         whole = self.settings.timeout.total_seconds()
         while jobs:
@@ -113,7 +237,67 @@ class QueryRunner:
                 self.connection.answer_seconds = whole
             (self._silent_dids.add if is_unanswered(answer) else self._silent_dids.discard)(job)
             yield job, answer
-            if guard and guard.should_stop_after(answer):
+
+    def query_in_batches(
+        self,
+        dids: Dids,
+        errors: DidErrors,
+        call: str,
+        read: Callable[[Did, Record], T],
+        **options: Any,  # noqa: ANN401 (those of the client's method)
+    ) -> dict[Did, list[T]]:
+        """Query *dids* in batches, and return all rows by DID; see :meth:`iter_batches`."""
+        batches = self.iter_batches(dids, errors, call, read, **options)
+        return {did: rows for batch in batches for did, rows in batch.items()}
+
+    def iter_batches(
+        self,
+        dids: Dids,
+        errors: DidErrors,
+        call: str,
+        read: Callable[[Did, Record], T],
+        *,
+        size: int | None = None,
+        did_type: str = "",
+        **options: object,
+    ) -> Iterator[dict[Did, list[T]]]:
+        """Query *dids* in batches; yield the rows of each batch by DID, as *read* returns them.
+
+        If a batch fails, its DIDs get into *errors*; so does each DID with an unreadable row.
+
+        Rucio refuses a whole batch if it considers one name malformed. Such a batch is halved until the bad
+        name is alone. After Rucio denied the account, no further batch is sent. *did_type* is the type that
+        *call* wants in the record of each DID.
+        """
+        todo = _split_into_batches(sorted(dids - errors.keys()), size or self.settings.batch)
+        denials = DenialCounter(_MAX_DENIED_BATCHES)
+        halvings = _MAX_HALVINGS
+
+        def query(batch: Sequence[Did]) -> dict[Did, list[T]]:
+            records = [did_record(did) | ({"type": did_type} if did_type else {}) for did in batch]
+            rows, garbled = self.ask(call, records, read=partial(_group_rows, batch, read), **options)
+            for did, reason in garbled.items():
+                del rows[did]
+                errors[did] = CatalogueGarbled(self.name, f"{call}: {reason}")
+            return rows
+
+        while todo:
+            batch = todo.pop()
+            answer = self._try(batch, partial(query, batch))
+            is_denied = denials.is_denied_after(answer)
+            if not isinstance(answer, CatalogueError):
+                yield answer
+                continue
+            is_about_one_did, half = isinstance(answer, _SINGLE_DID_ERRORS), len(batch) // 2
+            halvings -= is_about_one_did
+            if is_about_one_did and half and halvings > 0 and not is_denied:
+                halves = [batch[:half], batch[half:]]
+                # first query both halves of a forbidden batch: Rucio answers one of them
+                todo[:] = [*halves, *todo] if isinstance(answer, Forbidden) else [*todo, *halves]
+                continue
+            errors.update(dict.fromkeys(batch, answer))
+            if is_denied:
+                errors.update((did, answer) for unsent in todo for did in unsent)
                 return
 
     def create_memory(self) -> dict[Did, Any]:
@@ -124,6 +308,7 @@ class QueryRunner:
     def forget_all_but(self, dids: Dids) -> None:
         """Forget everything about all DIDs but *dids*: jobs need the others no longer."""
         self._silent_dids &= dids
+        self.failed.forget_all_but(dids)
         for memory in self._memories:
             for did in memory.keys() - dids:
                 del memory[did]
@@ -137,81 +322,6 @@ class QueryRunner:
             return exc
         finally:
             self._about = ()
-
-    def query_in_batches(
-        self,
-        dids: Dids,
-        errors: DidErrors,
-        call: BatchCall,
-        read: BatchParser[T],
-        size: int | None = None,
-    ) -> list[T]:
-        """Query *dids* in batches, and return all records; see :meth:`iter_batches`."""
-        return [each for _, records in self.iter_batches(dids, errors, call, read, size) for each in records]
-
-    def iter_batches(
-        self,
-        dids: Dids,
-        errors: DidErrors,
-        call: BatchCall,
-        read: BatchParser[T],
-        size: int | None = None,
-    ) -> Iterator[tuple[Sequence[Did], Iterable[T]]]:
-        """Query *dids* in batches; yield each batch with its records.
-
-        If a batch fails, its DIDs get into *errors*; so does each DID with an unreadable row.
-
-        Rucio refuses a whole batch if it considers one name malformed. Such a batch is halved until the bad
-        name is alone. After Rucio denied the account, no further batch is sent.
-        """
-        todo = _split_into_batches(sorted(dids - errors.keys()), size or self.settings.batch)
-        denials = DenialCounter(_MAX_DENIED_BATCHES)
-        denied: CatalogueError | None = None
-        halvings = _MAX_HALVINGS
-        while todo:
-            batch = todo.pop()
-            answer = self._try(batch, lambda batch=batch: self._query_batch(batch, call, read))  # type: ignore[misc]
-            is_denied = denials.is_denied_after(answer)
-            if not isinstance(answer, CatalogueError):
-                yield self._drop_garbled_dids(batch, answer, errors)
-                continue
-            if is_denied:
-                denied = denied or answer
-            is_about_one_did = isinstance(answer, _SINGLE_DID_ERRORS)
-            if is_about_one_did:
-                halvings -= 1
-            half = len(batch) // 2
-            if is_about_one_did and half and halvings > 0 and not denied:
-                halves = [batch[:half], batch[half:]]
-                # first query both halves of a forbidden batch: Rucio answers one of them
-                todo[:] = [*halves, *todo] if isinstance(answer, Forbidden) else [*todo, *halves]
-                continue
-            errors.update(dict.fromkeys(batch, answer))
-            if denied:
-                errors.update((did, denied) for unsent in todo for did in unsent)
-                todo.clear()
-
-    def _drop_garbled_dids(
-        self, batch: Sequence[Did], answer: Iterable[T | GarbledRow], errors: DidErrors
-    ) -> tuple[Sequence[Did], Iterable[T]]:
-        """Return the DIDs of *batch* with readable rows, and these rows; put other DIDs into *errors*."""
-        garbled = {each.did: each.reason for each in answer if isinstance(each, GarbledRow)}
-        if not garbled:
-            return batch, cast("Iterable[T]", answer)
-        errors.update((did, CatalogueGarbled(self.name, reason)) for did, reason in garbled.items())
-        rows = [
-            each for each in answer if not isinstance(each, GarbledRow) and _did_of_row(each) not in garbled
-        ]
-        return [did for did in batch if did not in garbled], rows
-
-    def _query_batch(
-        self,
-        dids: Sequence[Did],
-        call: BatchCall,
-        read: BatchParser[T],
-    ) -> Iterable[T | GarbledRow]:
-        names = [did_record(did) for did in dids]
-        return self.ask(lambda client: call(client, names), lambda rows: _reject_stray_rows(dids, read(rows)))
 
 
 class SeriesGuard:
@@ -238,23 +348,23 @@ class SeriesGuard:
         return bool(self.denied) or is_late or self._unanswered >= MAX_UNANSWERED
 
 
-def _did_of_row(row: object) -> Did:
-    """Return the DID of a parsed row."""
-    did: Did = cast("tuple[Did]", row)[0]
-    return did
-
-
-def _reject_stray_rows(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
-    """Return *rows* if all are about *dids*; if a row is about another DID, the answer is not reliable.
+def _group_rows(
+    dids: Sequence[Did], read: Callable[[Did, Record], T], rows: Rows
+) -> tuple[dict[Did, list[T]], dict[Did, str]]:
+    """Return what *read* makes of the rows of each of *dids*, and the reasons of the unreadable rows.
 
     Raises:
-        BadRow: a row is about a DID that was not queried.
+        BadRow: a row is about none of *dids*, so the answer is not reliable.
     """
-    rows, queried = list(rows), frozenset(dids)
-    if stray := next((_did_of_row(row) for row in rows if _did_of_row(row) not in queried), None):
-        others = " and others" if len(dids) > 1 else ""
-        raise BadRow(f"the query was for {dids[0]}{others}, the answer is about {stray[:100]!r}")
-    return rows
+    rows_by_did: dict[Did, list[T]] = {did: [] for did in dids}
+    garbled: dict[Did, str] = {}
+    for row in iter_records(rows):
+        did = require_did(row, rows_by_did)
+        try:
+            rows_by_did[did].append(read(did, row))
+        except BadRow as exc:
+            garbled[did] = str(exc)
+    return rows_by_did, garbled
 
 
 def is_unanswered(answer: object) -> bool:

@@ -16,7 +16,7 @@ from adapters.rucio.responses import (
     DatasetRow,
     Rse,
     largest_counts,
-    parse_dataset_rows,
+    read_dataset_row,
 )
 from adapters.rucio.states import (
     Lock,
@@ -27,7 +27,7 @@ from adapters.rucio.states import (
     file_replicas,
     movement_without_locks,
     movements,
-    parse_rules,
+    read_rule,
     state_at,
 )
 from hydrator.domain.errors import (
@@ -169,7 +169,7 @@ def test_a_lock_alone_makes_an_incoming_replica():
 
 
 def test_files_and_archives_at_one_element_are_not_added_up():
-    rows = [DatasetRow(L1, "UK-DISK", files(n), "") for n in (2, 3, 1)]
+    rows = [DatasetRow("UK-DISK", files(n), "") for n in (2, 3, 1)]
     assert largest_counts(rows) == {"UK-DISK": files(3)}
 
 
@@ -246,13 +246,13 @@ RULE_ROW = {"id": "r", "scope": "lofar", "name": "L1", "state": "OK", "rse_expre
 def test_a_rule_is_read_with_its_times_in_utc_and_its_error_on_one_line():
     row = {**RULE_ROW, "error": "a\nb", "account": "anna"}
     for ends in (datetime(2026, 11, 21, 12), "Sat, 21 Nov 2026 12:00:00 UTC"):  # noqa: DTZ001
-        assert parse_rules([{**row, "expires_at": ends}], "rules") == [rule("r", ends=NOON, error="a b")]
+        assert read_rule({**row, "expires_at": ends}) == rule("r", ends=NOON, error="a b")
 
 
-@pytest.mark.parametrize("damage", ["text", {}, {**RULE_ROW, "id": None}])
-def test_a_rule_row_that_is_not_a_record_is_refused(damage):
+@pytest.mark.parametrize("damage", [{}, {**RULE_ROW, "id": None}])
+def test_a_rule_row_without_an_id_is_refused(damage):
     with pytest.raises(BadRow):
-        parse_rules([RULE_ROW, damage], "rules")
+        read_rule(damage)
 
 
 def test_a_file_is_complete_moving_or_not_there():
@@ -298,7 +298,7 @@ ROW = {
 
 
 def test_a_row_without_sizes_is_valid_before_the_first_count():
-    (row,) = parse_dataset_rows([{**ROW, "length": None, "bytes": None}], "rows")
+    row = read_dataset_row({**ROW, "length": None, "bytes": None})
     assert (row.amount.length, row.amount.is_complete) == (0, False)
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue
-from adapters.rucio.failed_queries import FailedQueries
+from adapters.rucio.session.queries import FailedQueries
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, ReplicaState, Seen

@@ -1,23 +1,26 @@
-"""Rule cache: query a rule of Rucio once, then only if it changed, and again after ``verify_every``.
+"""Rules by their ids, and a cache of them: query a rule once, then only if it changed.
 
-A query for changed rules does not show deleted rules. So the cache is emptied once in ``verify_every``.
-The cache has all rules of the server that have no locks yet (waiting for approval, or INJECT).
+The cache asks about a rule again after ``verify_every``: a query for changed rules does not show deleted
+rules. The cache has all rules of the server that have no locks yet (waiting for approval, or INJECT).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from typing import TypeVar
 
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did
 
 from .poll import StoragesByDid
-from .responses import BadRow, Record, iter_records, read_text, require_record
+from .responses import BadRow, Record, read_text, require_record
 from .session.queries import QueryRunner, split_did
 from .session.transport import FAILURES_ALONE, InvalidRequest, NotFound, ServerFault
-from .states import PENDING_STATES, Lock, Rule, parse_rules
+from .states import PENDING_STATES, Lock, Rule, read_rule
 
+T = TypeVar("T")
 # a query also asks for changes in the 2 minutes before the last query: Rucio commits some changes late
 _OVERLAP = timedelta(minutes=2)
 _MIN_RULES_FOR_SCOPE_QUERY = 20  # with so many unknown rules or more, list all rules of the scope
@@ -25,7 +28,6 @@ _MAX_RULES_PER_SCOPE = 20_000
 _MAX_RULES_PER_DATASET = 5  # reading more rules costs more than querying the locks
 _MAX_FAILED = 20  # of so many rules that cannot be read alone, the poll asks about no further one
 _MAX_LISTED_PER_RULE = 20  # a query for one rule costs as much as some fifty rules in a list
-_RULE_CALL = "get_replication_rule"
 _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 
@@ -44,16 +46,83 @@ class _CachedRules:
     deleted_ids: set[str] = field(default_factory=set)
 
 
-def require_rule(answer: object, rule: str) -> Record:
-    """Return *answer* if it is the row of the rule with the id *rule*.
+def fetch_rule(queries: QueryRunner, rule: str, read: Callable[[Record], T]) -> T:
+    """Return what *read* makes of the row of the rule with the id *rule*.
 
     Raises:
-        BadRow: it is about another rule, or not a record.
+        CatalogueError: the answer is missing, or about another rule. NotFound: Rucio does not have the rule.
     """
-    row = require_record(answer, _RULE_CALL)
-    if row.get("id") != rule:
-        raise BadRow(f"the query was for rule {rule}, the answer is about rule {str(row.get('id'))[:80]}")
-    return row
+
+    def read_answer(answer: object) -> T:
+        row = require_record(answer)
+        if row.get("id") != rule:
+            raise BadRow(f"the query was for rule {rule}, the answer is about rule {str(row.get('id'))[:80]}")
+        return read(row)
+
+    return queries.ask("get_replication_rule", rule, read=read_answer)
+
+
+def fetch_rules(
+    queries: QueryRunner, ids: Iterable[str], read: Callable[[Record], T], reserve: float = 0.0
+) -> dict[str, T | CatalogueError | None]:
+    """Return what *read* makes of the rules, by id; the error of a query that failed; None after a 404.
+
+    Query one by one, until less than the fraction *reserve* of the poll's time is left.
+    """
+    found: dict[str, T | CatalogueError | None] = {}
+    todo = sorted(ids, reverse=True)
+    failure: CatalogueError | None = None
+    failed_count = 0
+    while todo and failure is None:
+        rule = todo.pop()
+        try:
+            found[rule] = fetch_rule(queries, rule, read)
+        except NotFound:
+            found[rule] = None
+        except CatalogueError as exc:
+            found[rule], failed_count = exc, failed_count + 1
+            if not isinstance(exc, FAILURES_ALONE) or failed_count >= _MAX_FAILED:
+                failure = exc
+        if failure is None and queries.is_late(reserve):
+            failure = CatalogueUnreachable(queries.name, "no time was left to query its rules")
+    return found | dict.fromkeys(todo, failure)
+
+
+def fetch_rules_of(
+    queries: QueryRunner, locks: Iterable[Lock], read: Callable[[Record], T], reserve: float = 0.0
+) -> dict[str, T | CatalogueError | None]:
+    """Return the rules of *locks*; see :func:`fetch_rules`.
+
+    Many rules of datasets in one scope are read from the list of the scope's rules.
+    """
+    ids_by_scope: dict[str, set[str]] = {}
+    for lock in locks:
+        ids_by_scope.setdefault(split_did(lock.did)[0], set()).add(lock.rule)
+    found: dict[str, T | CatalogueError | None] = {}
+    for scope, ids in sorted(ids_by_scope.items()):
+        if len(ids) >= _MIN_RULES_FOR_SCOPE_QUERY:
+            limit = max(_MAX_RULES_PER_SCOPE, _MAX_LISTED_PER_RULE * len(ids))
+            try:
+                found |= dict(_list_rules_of(queries, scope, ids, read, limit))
+            except CatalogueError as exc:
+                found |= dict.fromkeys(ids, exc)
+    todo = set().union(*ids_by_scope.values()) - found.keys()
+    return found | fetch_rules(queries, todo, read, reserve)
+
+
+def _list_rules_of(
+    queries: QueryRunner, scope: str, ids: AbstractSet[str], read: Callable[[Record], T], limit: int
+) -> list[tuple[str, T]]:
+    """Return those of the rules *ids* that the list of the scope's rules has and *read* can read."""
+
+    def read_wanted(row: Record) -> tuple[str, T] | None:
+        rule = read_text(row, "id")
+        with suppress(BadRow):
+            return (rule, read(row)) if rule in ids else None
+        return None
+
+    rows = queries.ask_rows("list_replication_rules", {"scope": scope}, read=read_wanted, limit=limit)
+    return [row for row in rows if row]
 
 
 class RuleCache:
@@ -62,7 +131,6 @@ class RuleCache:
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
         self._cache: _CachedRules | None = None
-        self._storages_by_expression: dict[str, tuple[datetime, frozenset[str]]] = {}
 
     def refresh(self, now: datetime) -> frozenset[Did]:
         """Update the cache; return the DIDs whose rules changed.
@@ -108,40 +176,18 @@ class RuleCache:
         page = self._cache
         if page is None:
             return {}
-        unknown: dict[str, set[str]] = {}
-        for lock in locks:
-            if lock.rule not in page.rules and lock.rule not in page.deleted_ids:
-                unknown.setdefault(split_did(lock.did)[0], set()).add(lock.rule)
+        unknown = (
+            lock for lock in locks if lock.rule not in page.rules and lock.rule not in page.deleted_ids
+        )
         missing: dict[str, CatalogueError] = {}
-        for scope, ids in sorted(unknown.items()):
-            if len(ids) >= _MIN_RULES_FOR_SCOPE_QUERY:
-                max_rules = max(_MAX_RULES_PER_SCOPE, _MAX_LISTED_PER_RULE * len(ids))
-                try:
-                    listed = self._list_rules({"scope": scope}, max_rules)
-                except CatalogueError as exc:
-                    missing |= dict.fromkeys(ids, exc)
-                    continue
-                page.rules.update((key, rule) for key, rule in listed.items() if key in ids)
-        todo = sorted(set().union(*unknown.values()) - page.rules.keys() - missing.keys(), reverse=True)
-        return missing | self._fetch_rules(page, todo)
-
-    def _fetch_rules(self, page: _CachedRules, todo: list[str]) -> dict[str, CatalogueError]:
-        """Query the rules *todo*, from last to first; return the errors of those that stay unknown."""
-        missing: dict[str, CatalogueError] = {}
-        failure: CatalogueError | None = None
-        while todo and failure is None:
-            rule = todo.pop()
-            try:
-                page.rules[rule] = self._fetch_rule(rule)
-            except NotFound:
-                page.deleted_ids.add(rule)
-            except CatalogueError as exc:
-                missing[rule] = exc
-                if not isinstance(exc, FAILURES_ALONE) or len(missing) >= _MAX_FAILED:
-                    failure = exc
-            if failure is None and self._queries.is_late(0.3):
-                failure = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
-        return missing | {rule: failure for rule in todo if failure}
+        for key, rule in fetch_rules_of(self._queries, unknown, read_rule, reserve=0.3).items():
+            if rule is None:
+                page.deleted_ids.add(key)
+            elif isinstance(rule, CatalogueError):
+                missing[key] = rule
+            else:
+                page.rules[key] = rule
+        return missing
 
     def iter_permanent_locks(self, rule_storages: StoragesByDid) -> Iterator[tuple[Did, Sequence[Lock]]]:
         """Yield, with its locks, each dataset that has a permanent rule for each of its *rule_storages*.
@@ -179,26 +225,6 @@ class RuleCache:
                 rules_by_did.setdefault(rule.did, []).append(rule)
         return rules_by_did
 
-    def resolve_expression(self, expression: str, storages: Iterable[str], now: datetime) -> frozenset[str]:
-        """Return the storage elements that *expression* matches.
-
-        Raises:
-            CatalogueError: the query failed.
-        """
-        if expression in storages:
-            return frozenset({expression})
-        cached = self._storages_by_expression.get(expression)
-        if cached and now - cached[0] < self._queries.settings.attributes_every:
-            return cached[1]
-        storages_now = self._queries.ask(
-            lambda client: client.list_rses(rse_expression=expression),
-            lambda rows: frozenset(
-                read_text(row, "rse", "list_rses") for row in iter_records(rows, "list_rses")
-            ),
-        )
-        self._storages_by_expression[expression] = (now, storages_now)
-        return storages_now
-
     def is_deleted(self, rule: str) -> bool:
         """Return whether Rucio answered 404 for the rule with this id."""
         return self._cache is not None and rule in self._cache.deleted_ids
@@ -212,20 +238,11 @@ class RuleCache:
         if rule in self.rules_by_id:
             return True
         try:
-            self._fetch_rule(rule)
+            fetch_rule(self._queries, rule, read_rule)
         except NotFound:
             return False
         return True
 
-    def _list_rules(self, filters: Mapping[str, str], max_rules: int | None = None) -> dict[str, Rule]:
-        rules = self._queries.ask(
-            lambda client: islice(client.list_replication_rules(dict(filters)), max_rules),
-            lambda rows: parse_rules(rows, "list_replication_rules"),
-        )
+    def _list_rules(self, filters: Mapping[str, str], limit: int | None = None) -> dict[str, Rule]:
+        rules = self._queries.ask_rows("list_replication_rules", filters, read=read_rule, limit=limit)
         return {rule.id: rule for rule in rules}
-
-    def _fetch_rule(self, rule: str) -> Rule:
-        return self._queries.ask(
-            lambda client: client.get_replication_rule(rule),
-            lambda row: parse_rules([require_rule(row, rule)], _RULE_CALL)[0],
-        )
