@@ -1,7 +1,6 @@
 """Polls of a real Rucio server on PostgreSQL: their cost for the server and for the daemon.
 
-Up to a thousand datasets are counted one by one in the first poll; more, which takes the server a
-quarter of an hour for 100,000, are taken over as with ``count_first = false``, and none is due.
+The first poll counts each dataset by a query, which takes the server a quarter of an hour for 100,000.
 
 Each dataset has four files at three of 20 storage elements, with a rule for each. The server's own time
 is measured inside it, around the application that answers; a recall, a stuck rule or a transfer cost more.
@@ -11,7 +10,7 @@ import gc
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,8 +27,6 @@ EACH = 3
 """Storage elements of each dataset."""
 _OVERHEAD_GOAL, _CHANGED_GOAL = 1.15, 0.1
 _REST_GOAL = 10.0
-_COUNTED_UP_TO = 1_000
-_COUNTED_BESIDES_UP_TO = 10_000
 SIZES = (1_000, 10_000, 100_000)
 _VERIFIED = 20_000
 _VERIFY_EVERY = timedelta(minutes=10)
@@ -50,8 +47,7 @@ def run(*, quick: bool = False, sizes: Sequence[int] = SIZES) -> Result:
         figures += new_figures
     how = (
         f"Every dataset has 4 files at {EACH} of {len(ELEMENTS)} storage elements, with rules, made by SQL "
-        f"in PostgreSQL. Up to {_COUNTED_UP_TO:,}, the first poll counts every dataset; of more it believes "
-        "what the cheap rows call whole (count_first = false); of 10,000 a further poll counts all. At rest "
+        "in PostgreSQL. The first poll counts every dataset. At rest "
         "nothing changed; then a file of each hundredth dataset goes bad, and those are counted. Of "
         f"{_VERIFIED:,} each count is verified once in {_VERIFY_EVERY}, between polls. Server time "
         "is taken inside the server, around its application. Two calls at a time, no limit a second; one "
@@ -83,7 +79,7 @@ def _measure_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict
     folder.mkdir()
     with Postgres.start() as postgres, RucioServer.start(folder / "server", postgres.url) as server:
         dids = seed_datasets(server, size)
-        catalogue = _catalogue(server, folder, count_all=size <= _COUNTED_UP_TO)
+        catalogue = _catalogue(server, folder)
         try:
             gc.collect()
             before = memory(os.getpid(), "Rss")
@@ -94,16 +90,9 @@ def _measure_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict
             changed = _poll(server, catalogue, dids, partial=size // 100)
         finally:
             catalogue.close()
-        whole = first
-        if _COUNTED_UP_TO < size <= _COUNTED_BESIDES_UP_TO:
-            catalogue = _catalogue(server, folder, count_all=True)
-            try:
-                whole = _poll(server, catalogue, dids, partial=size // 100)
-            finally:
-                catalogue.close()
     name = f"{size:,} datasets: "
     return [
-        Figure(name + f"first poll{'' if size > _COUNTED_UP_TO else ', counts all'}", first["wall"], "s"),
+        Figure(name + "first poll, counts all", first["wall"], "s"),
         Figure(name + "its wall time / server time", first["wall"] / first["server"], "", _OVERHEAD_GOAL),
         Figure(name + "its requests", first["requests"], ""),
         Figure(name + "our CPU in it", first["cpu"], "s"),
@@ -114,10 +103,10 @@ def _measure_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict
         ),
         Figure(name + "our CPU at rest", rest["cpu"], "s"),
         Figure(name + "poll with 1 % changed", changed["wall"], "s"),
-        *_compare_polls(name, changed, first, whole, counted=size <= _COUNTED_UP_TO),
+        Figure(name + "that / the first poll", changed["wall"] / first["wall"], "", _CHANGED_GOAL),
         Figure(name + "its wall / server time", changed["wall"] / changed["server"], "", _OVERHEAD_GOAL),
         Figure(name + "memory the first poll took", max(0.0, used), "MiB"),
-    ], {"first": first, "rest": rest, "changed": changed, "counts all": whole}
+    ], {"first": first, "rest": rest, "changed": changed}
 
 
 def _measure_verification(
@@ -127,7 +116,7 @@ def _measure_verification(
     folder.mkdir()
     with Postgres.start() as postgres, RucioServer.start(folder / "server", postgres.url) as server:
         dids = seed_datasets(server, size)
-        catalogue = _catalogue(server, folder, count_all=False, verify_every=_VERIFY_EVERY)
+        catalogue = _catalogue(server, folder, verify_every=_VERIFY_EVERY)
         try:
             for _ in range(2):
                 _poll(server, catalogue, dids, partial=0)
@@ -150,41 +139,15 @@ def _measure_verification(
 
 
 def _catalogue(
-    server: RucioServer, folder: Path, *, count_all: bool, verify_every: timedelta | None = None
+    server: RucioServer, folder: Path, *, verify_every: timedelta = timedelta(days=1)
 ) -> RucioCatalogue:
-    """Build a catalogue that counts every new dataset, or takes over complete rows without a count."""
-    seldom = timedelta(days=1) if count_all else timedelta(days=10**6)
     settings = RucioSettings(
         name="rucio", url=server.url, account=server.account, username=server.username,
         password=server.password, token_dir=folder / "tokens", twins_every=None,
-        deadline=timedelta(hours=2), deep_calls=10**6, count_first=count_all,
-        verify_every=verify_every or seldom,
+        deadline=timedelta(hours=2), deep_calls=10**6, verify_every=verify_every,
         calls_per_second=10_000,
     )  # fmt: skip
     return RucioCatalogue(settings, lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-def _compare_polls(
-    name: str,
-    changed: Mapping[str, float],
-    first: Mapping[str, float],
-    whole: Mapping[str, float],
-    *,
-    counted: bool,
-) -> list[Figure]:
-    """Compare a poll with one in a hundred changed to one that counts all, if that was measured."""
-    share = changed["wall"] / first["wall"]
-    if counted:
-        return [Figure(name + "that / the first poll", share, "", _CHANGED_GOAL)]
-    beside = Figure(name + "that / the first poll", share, "", None, "of a first poll that counted none")
-    if whole is first:
-        return [beside]
-    return [
-        beside,
-        Figure(name + "a poll that counts all", whole["wall"], "s"),
-        Figure(name + "its wall time / server time", whole["wall"] / whole["server"], "", _OVERHEAD_GOAL),
-        Figure(name + "poll with 1 % changed / that", changed["wall"] / whole["wall"], "", _CHANGED_GOAL),
-    ]
 
 
 def _poll(

@@ -21,7 +21,6 @@ a container, or from a name that does not exist, so step 2 looks the names up fi
 
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
-from datetime import datetime
 from functools import partial
 
 from adapters.http.rate_limiter import HttpRateLimiter
@@ -37,7 +36,6 @@ from .file_lists import FileLists
 from .locks import LockTracker
 from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCounter
-from .responses import DidInfo, Rses
 from .rse_directory import RseDirectory
 from .session.client import RucioConnection
 from .session.queries import QueryRunner
@@ -89,7 +87,6 @@ class RucioCatalogue:
         self._file_lists = FileLists(queries)
         self._datasets = DatasetConclusions(queries, self._rses, self._lock_tracker, group_sites)
         self._containers = ContainerConclusions(queries, self._member_resolver)
-        self._last_rses: Rses = {}
 
     @property
     def token_validity(self) -> TokenValidity | None:
@@ -111,7 +108,7 @@ class RucioCatalogue:
         now = self._clock()
         with self._queries.start_poll():
             # step 1: RSEs
-            poll = RucioPoll(self.name, now, now + self._settings.expiry_margin, self._read_rses(now))
+            poll = RucioPoll(self.name, now, now + self._settings.expiry_margin, self._rses.read(now))
             # steps 2 to 5
             self._read_all(poll, dids)
             _raise_if_all_failed(poll, dids)
@@ -138,16 +135,6 @@ class RucioCatalogue:
             return self._did_search.find(patterns)
 
     # -- the steps of a poll
-
-    def _read_rses(self, now: datetime) -> Rses:
-        """Read all storage elements.
-
-        If nothing changed, return the same object as in the last poll, because caches compare with ``is``.
-        """
-        rses = self._rses.read(now)
-        if rses != self._last_rses:
-            self._last_rses = rses
-        return self._last_rses
 
     def _read_all(self, poll: RucioPoll, dids: Dids) -> None:
         """Run steps 2 to 5: names, and then the replicas of datasets, files and containers."""
@@ -208,13 +195,16 @@ class RucioCatalogue:
             if not states:
                 poll.errors[did] = CatalogueGarbled(self.name, f"list_replicas returns nothing for {did}")
                 continue
-            info = poll.did_infos[did]
-            poll.conclude(did, info.bytes_total, partial(_build_file_replicas, poll, did, states[-1], info))
+            poll.conclude(
+                did,
+                poll.did_infos[did].bytes_total,
+                partial(self._build_file_replicas, poll, did, states[-1]),
+            )
 
-
-def _build_file_replicas(poll: RucioPoll, did: Did, states: Mapping[str, str], did_info: DidInfo) -> Replicas:
-    replicas = file_replicas(did, states, poll.rses, held_until=poll.held_until)
-    return apply_did_expiry(replicas, did_info.ends_at, poll.held_until)
+    def _build_file_replicas(self, poll: RucioPoll, did: Did, states: Mapping[str, str]) -> Replicas:
+        self._rses.add_unlisted(states, poll.started_at)
+        replicas = file_replicas(did, states, poll.rses, held_until=poll.held_until)
+        return apply_did_expiry(replicas, poll.did_infos[did].ends_at, poll.held_until)
 
 
 def _build_survey(poll: RucioPoll, readings: Mapping[Did, Reading]) -> Survey:

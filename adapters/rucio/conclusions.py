@@ -7,9 +7,11 @@ datasets the time of their completion.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from operator import is_
+from statistics import fmean, linear_regression
 from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
@@ -19,7 +21,7 @@ from .dids import DidResolver, query_did
 from .locks import LockTracker
 from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount
-from .responses import BadRow, Counts, Rse, Rses
+from .responses import Counts, Rses
 from .rse_directory import RseDirectory
 from .session.queries import QueryRunner
 from .states import Movements, apply_did_expiry, combinable_storages, container_replicas, dataset_replicas
@@ -84,53 +86,34 @@ def estimate_completion(samples: Sequence[Sample]) -> tuple[datetime, timedelta]
         None if there are fewer than three samples, if the fraction does not grow, or if the estimated time
         is more than a year after the last sample.
     """
-    if len(samples) < _MIN_SAMPLES or samples[-1][1] <= samples[0][1]:
-        return None
-    start = samples[0][0]
-    times = [(at - start).total_seconds() for at, _ in samples]
+    times = [(at - samples[0][0]).total_seconds() for at, _ in samples]
     shares = [share for _, share in samples]
-    count, mean_time, mean_share = len(samples), sum(times) / len(times), sum(shares) / len(shares)
-    spread = sum((time - mean_time) ** 2 for time in times)
-    if spread <= 0:
+    count = len(samples)
+    if count < _MIN_SAMPLES or shares[-1] <= shares[0] or times[-1] <= 0:
         return None
-    slope = sum((t - mean_time) * (s - mean_share) for t, s in zip(times, shares, strict=True)) / spread
+    slope, height = linear_regression(times, shares)
     if slope <= 0:
         return None
-    ready = mean_time + (1 - mean_share) / slope
+    ready = (1 - height) / slope
     if ready - times[-1] > _MAX_REMAINING.total_seconds():
         return None
-    residual = sum(
-        (s - mean_share - slope * (t - mean_time)) ** 2 for t, s in zip(times, shares, strict=True)
-    )
-    noise = residual / (count - 2)
-    error = (noise / slope**2 * (1 / count + (ready - mean_time) ** 2 / spread)) ** 0.5
-    at = start + timedelta(seconds=max(ready, times[-1]))
+    noise = sum((s - height - slope * t) ** 2 for t, s in zip(times, shares, strict=True)) / (count - 2)
+    mean = fmean(times)
+    spread = sum((time - mean) ** 2 for time in times)
+    error = (noise / slope**2 * (1 / count + (ready - mean) ** 2 / spread)) ** 0.5
+    at = samples[0][0] + timedelta(seconds=max(ready, times[-1]))
     return at, timedelta(seconds=min(error, _MAX_REMAINING.total_seconds()))
 
 
 SiteGrouping = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedReplicas:
-    """The replicas of a dataset that is not moving, and the objects from which they were computed.
-
-    The cache is valid only while these objects are the same (``is``). Data that changes with time alone, for
-    example a rule with an end, is a new object in every poll.
-    """
-
-    counts: Counts
-    movements: Movements
-    rses: Rses
-    replicas: Replicas
-
-    def is_valid_for(self, counts: Counts, movements: Movements, rses: Rses) -> bool:
-        return self.counts is counts and self.movements is movements and self.rses is rses
-
-
 class DatasetConclusions:
     """A builder of the replicas of datasets, with a cache from poll to poll.
 
+    The cache has datasets that are not moving. It is valid only while the objects from which it was computed
+    are the same (``is``). Data that changes with time alone, for example a rule with an end, is a new object
+    in every poll.
     *group_sites* returns groups of sites: a job at any site of a group reads the storage of all its sites.
     """
 
@@ -141,20 +124,20 @@ class DatasetConclusions:
         self._lock_tracker = lock_tracker
         self._group_sites = group_sites
         self._progress = ProgressTracker(queries.create_memory)
-        self._cached_replicas: dict[Did, _CachedReplicas] = queries.create_memory()
+        self._cached_replicas: dict[Did, tuple[tuple[Counts, Movements, Rses], Replicas]]
+        self._cached_replicas = queries.create_memory()
         self._site_groups: tuple[Rses, AbstractSet[AbstractSet[Site]]] | None = None
 
     def storages_needing_history(
         self, poll: RucioPoll, did: Did, counts: Counts, movements: Movements
     ) -> frozenset[str]:
         """Return storage elements with usable data but no rule; the caller queries their rule histories."""
-        cached = self._cached_replicas.get(did)
-        if cached and cached.is_valid_for(counts, movements, poll.rses):
+        if self._find_cached(did, counts, movements, poll.rses) is not None:
             return frozenset()
         complete = {
             name for name, count in counts.items() if count.is_complete and _is_on_disk_at_site(poll, name)
         }
-        parts = self._combinable_storages(poll, counts, movements, poll.rses)
+        parts = self._combinable_storages(poll, counts, movements)
         return self._lock_tracker.storages_needing_history(poll, did, complete | parts, movements)
 
     def conclude(
@@ -189,25 +172,26 @@ class DatasetConclusions:
         ends_at: datetime | None,
     ) -> Replicas:
         counts = dataset_count.counts
-        cached = self._cached_replicas.get(did)
-        if cached and ends_at is None and cached.is_valid_for(counts, movements, poll.rses):
-            return cached.replicas
+        cached = self._find_cached(did, counts, movements, poll.rses)
+        if cached is not None and ends_at is None:
+            return cached
+        sources = counts, movements, poll.rses
         if doubtful := dataset_count.doubtful_storages:
             movements = {name: each for name, each in movements.items() if name not in doubtful}
-        rses = self._add_unlisted_rses(poll, counts.keys() | movements.keys())
-        replicas = dataset_replicas(did, counts, movements, rses, held_until=poll.held_until)
+        self._rses.add_unlisted(counts.keys() | movements.keys(), poll.started_at)
+        replicas = dataset_replicas(did, counts, movements, poll.rses, held_until=poll.held_until)
         replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
         length = max((count.length for count in counts.values()), default=0)
         if self._progress.has_grown(did, length, poll.started_at):
             replicas = tuple(map(_mark_growing, replicas))
         else:
             replicas = self._progress.add_estimates(replicas, poll.started_at)
-        parts = self._combinable_storages(poll, counts, movements, rses)
+        parts = self._combinable_storages(poll, counts, movements)
         if parts and (ends_at is None or ends_at > poll.held_until):
             poll.shared_counts[did] = {name: counts[name] for name in parts}
         is_moving = any(replica.state is ReplicaState.INCOMING for replica in replicas)
         if ends_at is None and not parts and not is_moving:
-            self._cached_replicas[did] = _CachedReplicas(counts, movements, poll.rses, replicas)
+            self._cached_replicas[did] = sources, replicas
         return replicas
 
     def _combinable_storages(
@@ -215,26 +199,16 @@ class DatasetConclusions:
         poll: RucioPoll,
         counts: Counts,
         movements: Movements,
-        rses: Rses,
     ) -> frozenset[str]:
         if self._site_groups is None or self._site_groups[0] is not poll.rses:
             sites = frozenset(site for rse in poll.rses.values() for site in rse.sites)
             self._site_groups = poll.rses, self._group_sites(sites)
-        return combinable_storages(counts, movements, rses, self._site_groups[1], poll.held_until)
+        return combinable_storages(counts, movements, poll.rses, self._site_groups[1], poll.held_until)
 
-    def _add_unlisted_rses(self, poll: RucioPoll, names: AbstractSet[str]) -> Rses:
-        """Return the storage elements of *poll*, and the elements in *names* that list_rses left out.
-
-        Raises:
-            BadRow: a storage element in *names* cannot be queried.
-        """
-        unlisted = dict[str, Rse]()
-        for name in sorted(names - poll.rses.keys()):
-            rse = self._rses.find_unlisted(name, poll.started_at)
-            if rse is None:
-                raise BadRow(f"there is data at {name}, which list_rses did not list")
-            unlisted[name] = rse
-        return {**poll.rses, **unlisted} if unlisted else poll.rses
+    def _find_cached(self, did: Did, *sources: Counts | Movements | Rses) -> Replicas | None:
+        """Return the replicas that were computed from the objects *sources*."""
+        last, replicas = self._cached_replicas.get(did, ((), ()))
+        return replicas if last and all(map(is_, last, sources)) else None
 
 
 class ContainerConclusions:

@@ -356,7 +356,8 @@ class LockTracker:
         """
         unsettled = {did for did, is_settled in settled_by_did.items() if not is_settled}
         try:
-            changed = self._rule_cache.refresh(poll.started_at)
+            known = (lock for did in settled_by_did for lock in self._locks_of(did))
+            changed = self._rule_cache.refresh(poll.started_at, known)
         except CatalogueError as exc:
             changed = frozenset()
             poll.errors.update(dict.fromkeys(unsettled, exc))

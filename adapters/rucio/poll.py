@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
 
-from .responses import BadRow, Counts, DidInfo, Rses
+from .responses import ABSENT_DID, BadRow, Counts, DidInfo, Rses
 
 Dids = AbstractSet[Did]
 DidErrors = dict[Did, CatalogueError]
@@ -61,10 +61,6 @@ class RucioPoll:
 
     def build_reading(self, did: Did) -> Reading:
         """Build the reading of *did*."""
-        kind = self.did_infos[did].kind
         if did in self.errors:
             return Unseen(self.errors[did].reason)
-        if kind == "ABSENT":
-            return Seen(self.started_at)
-        reason = f"Rucio calls it a {kind}; this version of the daemon does not know that type"
-        return self.conclusions.get(did) or Unseen(reason)
+        return Seen(self.started_at) if self.did_infos[did] is ABSENT_DID else self.conclusions[did]

@@ -3,15 +3,14 @@
 Only this package uses Rucio's words (RSE, lock, rule, length). Their meaning is as observed in Rucio 41.5.1.
 """
 
-import contextlib
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from adapters.http.rate_limiter import http_date
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.untrusted import moment_in_utc
@@ -69,6 +68,7 @@ class DidInfo:
     length: int = 0
 
 
+_KINDS = frozenset({"CONTAINER", "DATASET", "FILE"})
 UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
 
 
@@ -193,10 +193,8 @@ def read_time(row: Record, key: str) -> datetime | None:
     value = row.get(key)
     if value is None:
         return None
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError, OverflowError, TypeError, IndexError):
-            value = parsedate_to_datetime(value)
-    moment = moment_in_utc(value) if isinstance(value, datetime) else None
+    date = http_date(value) if isinstance(value, str) else value
+    moment = moment_in_utc(date) if isinstance(date, datetime) else None
     if moment is None:
         raise BadRow(f"expected a time as {key!r}, got {str(value)[:80]!r}")
     return moment
@@ -227,7 +225,7 @@ def require_did(row: Record, dids: Collection[Did]) -> Did:
 def read_did_info(row: Record) -> DidInfo:
     """Return the information of a row of get_metadata_bulk, or of get_did, which has other names."""
     is_bulk = "did_type" in row
-    kind = read_text(row, "did_type" if is_bulk else "type")
+    kind = read_choice(_KINDS, row, "did_type" if is_bulk else "type")
     return DidInfo(
         kind,
         None if row.get("bytes") is None else int(read_amount(row, "bytes")),

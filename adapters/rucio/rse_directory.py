@@ -1,6 +1,7 @@
 """RSEs: find Rucio's storage elements and their sites."""
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -42,11 +43,13 @@ class RseDirectory:
         self._capabilities = capabilities
         self._attribute_sites: dict[str, tuple[datetime, Site | None]] = {}
         self._last_rses: dict[str, Rse] = {}
-        self._unlisted_rses: dict[str, tuple[datetime, Rse | None]] = {}
+        self._failed_at: dict[str, datetime] = {}
         self._storages_by_expression: dict[str, tuple[datetime, frozenset[str]]] = {}
 
     def read(self, now: datetime) -> Rses:
         """Return all storage elements by name, also those that were deleted since the daemon started.
+
+        If nothing changed, return the same object as last time, because caches compare with ``is``.
 
         Raises:
             CatalogueError: the elements cannot be listed, or the site of none can be queried.
@@ -79,8 +82,9 @@ class RseDirectory:
                 self._attribute_sites.pop(name, None)
             if former := _sites_until_now(last) - set(rses[name].sites):
                 rses[name] = replace(rses[name], former_sites=frozenset(former))
-        self._last_rses = rses
-        return rses
+        if rses != self._last_rses:
+            self._last_rses = rses
+        return self._last_rses
 
     def resolve_expression(self, expression: str, now: datetime) -> frozenset[str]:
         """Return the storage elements that the RSE *expression* matches.
@@ -99,23 +103,22 @@ class RseDirectory:
         self._storages_by_expression[expression] = now, frozenset(names)
         return frozenset(names)
 
-    def find_unlisted(self, name: str, now: datetime) -> Rse | None:
-        """Query a storage element that has data but is not in Rucio's list; None if the query fails."""
-        entry = self._unlisted_rses.get(name)
-        if entry is None or entry[0] != now:
-            entry = self._unlisted_rses[name] = (now, self._query_unlisted(name, now))
-        return entry[1]
+    def add_unlisted(self, names: Iterable[str], now: datetime) -> None:
+        """Query those of the storage elements *names*, which have data, that Rucio's list does not have.
 
-    def _query_unlisted(self, name: str, now: datetime) -> Rse | None:
-        try:
-            row = self._query_row(name)
-            return (
-                self._build_rse(name, row, now, self._read_areas(now), [])
-                if row
-                else _build_deleted_rse(name)
-            )
-        except CatalogueError:
-            return None
+        Raises:
+            BadRow: a query failed now, or before at the same time *now*.
+        """
+        for name in sorted(set(names) - self._last_rses.keys()):
+            if self._failed_at.get(name) != now:
+                with contextlib.suppress(CatalogueError):
+                    row, areas = self._query_row(name), self._read_areas(now)
+                    self._last_rses[name] = (
+                        self._build_rse(name, row, now, areas, []) if row else _build_deleted_rse(name)
+                    )
+                    continue
+                self._failed_at[name] = now
+            raise BadRow(f"there is data at {name}, which list_rses did not list")
 
     def _query_row(self, name: str) -> Record | None:
         """Query the row of one storage element; return None if the element was deleted.

@@ -132,25 +132,28 @@ class RuleCache:
         self._queries = queries
         self._cache: _CachedRules | None = None
 
-    def refresh(self, now: datetime) -> frozenset[Did]:
+    def refresh(self, now: datetime, locks: Iterable[Lock]) -> frozenset[Did]:
         """Update the cache; return the DIDs whose rules changed.
+
+        When the cache is emptied, the rules of *locks*, all that are known, stay as former rules.
 
         Raises:
             CatalogueError: the query failed; the cache is unchanged.
         """
         page, asked_at = self._cache, self._queries.connection.server_time or now
-        if page is None or now - page.read_at >= self._queries.settings.verify_every:
+        changed: dict[str, Rule] | None = None
+        if page and now - page.read_at < self._queries.settings.verify_every:
+            since = (page.asked_at - _OVERLAP).astimezone(UTC).strftime(_RFC1123)
+            with suppress(InvalidRequest, ServerFault):  # it cannot list changed rules: read all rules again
+                changed = self._list_rules({"updated_after": since})
+        if page is None or changed is None:
             fresh: dict[str, Rule] = {}
             for state in sorted(PENDING_STATES.values()):
                 fresh.update(self._list_rules({"state": state}))
-            self._cache = _CachedRules(now, asked_at, fresh, {**page.former, **page.rules} if page else {})
+            known = {**page.former, **page.rules} if page else {}
+            former = {lock.rule: known[lock.rule] for lock in locks if lock.rule in known}
+            self._cache = _CachedRules(now, asked_at, fresh, former)
             return frozenset()
-        since = (page.asked_at - _OVERLAP).astimezone(UTC).strftime(_RFC1123)
-        try:
-            changed = self._list_rules({"updated_after": since})
-        except (InvalidRequest, ServerFault):  # the server cannot list changed rules: read all rules again
-            self._cache = None
-            return self.refresh(now)
         page.asked_at = asked_at
         touched = {rule.did for rule in changed.values() if rule.did and page.rules.get(rule.id) != rule}
         page.rules.update(

@@ -25,8 +25,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
-from types import MappingProxyType
-from typing import Any, TypeVar
 
 from adapters.rucio.dids import ContainerLister, DidResolver, ParentFinder
 from adapters.rucio.locks import query_locks, query_past_rules
@@ -37,7 +35,6 @@ from adapters.rucio.responses import (
     BadRow,
     DidInfo,
     Record,
-    Rse,
     Rses,
     read_amount,
     read_file,
@@ -46,11 +43,11 @@ from adapters.rucio.responses import (
     require_record,
 )
 from adapters.rucio.rse_directory import RseDirectory
-from adapters.rucio.rules import fetch_rule, fetch_rules, fetch_rules_of
+from adapters.rucio.rules import fetch_rules, fetch_rules_of
 from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.settings import RucioSettings
-from adapters.rucio.session.transport import FAILURES_ALONE, InvalidRequest, NotFound, WriteRefused
+from adapters.rucio.session.transport import FAILURES_ALONE, InvalidRequest, WriteRefused
 from adapters.rucio.states import Lock, read_rule, request_state
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Site
@@ -69,9 +66,6 @@ from hydrator.domain.staging_ports import (
     StagingRefused,
 )
 
-T = TypeVar("T")
-
-
 # -- storage elements
 
 
@@ -89,8 +83,8 @@ class RuleOptions:
 
     pool: str = "pool"
     activity: str = "Staging"
-    storages: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    aliases: Mapping[Site, Site] = field(default_factory=lambda: MappingProxyType({}))
+    storages: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[Site, Site] = field(default_factory=dict)
     call_limit: timedelta = timedelta(seconds=20)
 
 
@@ -133,14 +127,18 @@ class Storages:
         """
         wanted = storage or self._options.storages.get(site, "")
         if not wanted:
-            disks = [rse.name for rse in self.rses.values() if self._takes_new_data(rse, site)]
+            disks = [
+                rse.name
+                for rse in self.rses.values()
+                if rse.is_writable and rse.is_readable and site in self.disk_sites_of(rse.name)
+                if not (rse.is_deleted or rse.is_volatile or rse.fault)
+            ]
             if len(disks) == 1:
                 return disks[0]
-            names = ", ".join(disks[:5])
-            fault = f"the site {site} has {len(disks)} disks ({names}); set storage for this site"
-            raise self._refuse(
-                fault if disks else f"Rucio has no disk at the site {site} that takes new data"
-            )
+            if not disks:
+                raise self._refuse(f"Rucio has no disk at the site {site} that takes new data")
+            names = f"{len(disks)} disks ({', '.join(disks[:5])})"
+            raise self._refuse(f"the site {site} has {names}; set storage for this site")
         rse = self.rses.get(wanted)
         if rse is None or rse.is_deleted or rse.fault:
             raise self._refuse(f"Rucio does not have the storage element {wanted}, or its row is unreadable")
@@ -157,13 +155,6 @@ class Storages:
             with suppress(StagingRefused):
                 return site, self.choose(site)
         return None
-
-    def _takes_new_data(self, rse: Rse, site: Site) -> bool:
-        """Return whether *rse* is a disk of *site* that takes new data and that jobs can read."""
-        is_usable = (
-            rse.is_writable and rse.is_readable and not (rse.is_deleted or rse.is_volatile or rse.fault)
-        )
-        return is_usable and site in self.disk_sites_of(rse.name)
 
     def _refuse(self, reason: str) -> StagingRefused:
         return StagingRefused(self._queries.name, reason, RefusalKind.CLOSED)
@@ -206,9 +197,7 @@ class Storages:
         return spaces
 
     def _read_space(self, storage: str) -> int | str | None:
-        rows = self._queries.ask_rows(
-            "get_rse_usage", storage, read=lambda row: row, filters={"source": "storage"}
-        )
+        rows = self._queries.ask_rows("get_rse_usage", storage, read=lambda row: row)
         row = next((row for row in rows if row.get("source") == "storage"), {})
         if row.get("free") is None:
             return None
@@ -225,8 +214,8 @@ class Storages:
 
 _BEGIN, _AT = "classad-hydrator ", " for jobs at "
 _MAX_SITE_CHARS = 100  # a comment of Rucio has at most 250 characters
-_MANY_RULES = 20
-"""So many rules of one scope are read by one list of all its rules."""
+_LockedRules = Iterable[tuple[Lock, ExistingRule | CatalogueError | None]]
+"""Locks, each with its rule, the error of the query for the rule, or None if the rule was deleted."""
 _WITHOUT_LOCKS = frozenset({RequestState.QUEUED, RequestState.UNAPPROVED})
 _REASONS = {
     RequestState.UNAPPROVED: "the rule waits for approval in Rucio",
@@ -249,18 +238,17 @@ def build_comment(order: StagingOrder, pool: str, storage: str) -> str:
 
 def _read_comment(comment: object, pool: str) -> tuple[StagingKind, Site] | None:
     """Return the kind and the site of a rule of *pool* from its comment; None for any other comment."""
-    if not isinstance(comment, str) or not comment.startswith(_BEGIN):
-        return None
-    words, _, tag = comment.removeprefix(_BEGIN).rpartition(" [")
-    kind, _, site = words.partition(_AT)
-    is_ours = kind in list(StagingKind) and site and tag.startswith(f"hydrator:{pool}:")
+    words, _, tag = str(comment).rpartition(" [")
+    begin, _, site = words.partition(_AT)
+    kind = begin.removeprefix(_BEGIN)
+    is_ours = begin != kind in list(StagingKind) and site and tag.startswith(f"hydrator:{pool}:")
     return (StagingKind(kind), Site(site)) if is_ours else None
 
 
 def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
     """Parse one rule; one of *account* with a comment of *pool* is ours, at the site of the comment.
 
-    ``storage`` is the RSE expression. A rule of others has no site: see :meth:`RuleReader.find`.
+    ``storage`` is the RSE expression. A rule of others has no site: see :meth:`RucioStager._find`.
 
     Raises:
         BadRow: the row is unreadable, so the answer is incomplete.
@@ -297,46 +285,83 @@ def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
     )
 
 
-class RuleReader:
-    """A reader of rules; it asks Rucio, and uses no answer older than one call."""
+# -- the stager
 
-    def __init__(self, queries: QueryRunner, storages: Storages, options: RuleOptions) -> None:
-        self._queries = queries
-        self._storages = storages
-        self._pool, self._account = options.pool, queries.settings.account
+
+_LAST_LIFETIME_SECONDS = 5
+"""The remaining lifetime of a cancelled rule."""
+_NO_RULE = "0" * 32
+_CLOSED = RefusalKind.CLOSED, "{storage} takes no data now ({exception})"
+_QUOTA = RefusalKind.QUOTA, "account {account} has no quota left at {storage}; ask for a larger limit"
+_PERMISSION = RefusalKind.PERMISSION, "account {account} may not {verb} rules; ask Rucio's administrators"
+_NO_DATASET = RefusalKind.UNKNOWN_DATASET, "Rucio does not have {subject}"
+_NO_SOURCE = RefusalKind.NO_SOURCE, "no storage element that may send {subject} exists"
+_REFUSALS = {
+    "AccessDenied": _PERMISSION,
+    "InsufficientAccountLimit": _QUOTA,
+    "RSEOverQuota": _QUOTA,
+    "InsufficientTargetRSEs": _CLOSED,
+    "RSEWriteBlocked": _CLOSED,
+    "RSENotFound": _CLOSED,
+    "InvalidRSEExpression": _CLOSED,
+    "DataIdentifierNotFound": _NO_DATASET,
+    "InvalidSourceReplicaExpression": _NO_SOURCE,
+}
+_ACTIVITY = RefusalKind.ACTIVITY, "Rucio does not have the activity {activity!r}; set activity to one it has"
+_OTHER = RefusalKind.OTHER, "Rucio refuses to {verb} a rule for {subject} ({exception})"
+_TEMPORARY = "ReplicationRuleCreationTemporaryFailed"
+
+
+class RucioStager:
+    """A Stager for the Rucio server in *settings*, with a connection of its own; for one call at a time."""
+
+    def __init__(self, settings: RucioSettings, options: RuleOptions, clock: Clock) -> None:
+        self.name = settings.name
+        self.options = options
+        self._clock = clock
+        self._account = settings.account
+        self._queries = queries = QueryRunner(settings, RucioConnection(settings))
+        self._storages = Storages(queries, options)
         self._parents = ParentFinder(queries)
         self._resolver = DidResolver(queries)
         self._containers = ContainerLister(queries)
 
-    def parse(self, row: Record) -> ExistingRule:
-        return parse_rule(row, self._pool, self._account)
+    def close(self) -> None:
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
+        self._queries.connection.deadline.expire_now()
+        self._queries.close()
 
-    def fetch(self, rule: str) -> ExistingRule | None:
-        """Return the rule with the id *rule*; None if Rucio says that it does not exist.
+    @contextmanager
+    def _start_call(self, limit: timedelta) -> Iterator[datetime]:
+        """Let one call take at most *limit*; yield the time of its start."""
+        with self._queries.connection.start_poll(limit.total_seconds()):
+            now = self._clock()
+            self._storages.refresh(now)
+            yield now
 
-        Raises:
-            CatalogueError: the answer is missing, or about another rule.
-        """
-        with suppress(NotFound):
-            return fetch_rule(self._queries, rule, self.parse)
-        return None
+    # -- reading
 
-    def list_own(self) -> list[ExistingRule]:
-        """Return all rules of ours; Rucio has no index for this.
+    def _parse(self, row: Record) -> ExistingRule:
+        return parse_rule(row, self.options.pool, self._account)
+
+    def _list_own(self) -> list[ExistingRule]:
+        """Return all rules of ours that can be read; Rucio has no index for this.
 
         Raises:
             CatalogueError: the answer is missing or incomplete.
         """
 
         def read(row: Record) -> ExistingRule | None:
-            return self.parse(row) if _read_comment(row.get("comments"), self._pool) else None
+            with suppress(BadRow):
+                return self._parse(row) if _read_comment(row.get("comments"), self.options.pool) else None
+            return None
 
         rules = self._queries.ask_rows("list_replication_rules", {"account": self._account}, read=read)
         return [rule for rule in rules if rule]
 
-    def find_own(self, did: Did, storage: str) -> str | None:
+    def _find_own(self, did: Did, storage: str) -> str | None:
         """Return the id of our rule for *did* at *storage*; Rucio may have put it on an archive."""
-        tag = make_tag(self._pool, did, storage)
+        tag = make_tag(self.options.pool, did, storage)
         found = self._queries.ask_rows(
             "list_replication_rules",
             {"account": self._account, "rse_expression": storage},
@@ -344,7 +369,7 @@ class RuleReader:
         )
         return next((rule for comment, rule in found if comment.endswith(tag)), None)
 
-    def find(
+    def _find(
         self, dids: Dids, sites: AbstractSet[Site], errors: DidErrors, now: datetime
     ) -> tuple[list[ExistingRule], dict[Did, int]]:
         """Return the rules of every account for *dids* at *sites*, also after their ends, and the sizes.
@@ -357,18 +382,19 @@ class RuleReader:
         infos = self._resolver.resolve_uncached(dids, errors)
         datasets = {did for did, info in infos.items() if info.kind == "DATASET"}
         locks = query_locks(self._queries, datasets, errors)
-        rules = fetch_rules_of(self._queries, chain.from_iterable(locks.values()), self.parse)
+        rules = fetch_rules_of(self._queries, chain.from_iterable(locks.values()), self._parse)
         found: dict[tuple[Did, str, str], ExistingRule] = {}
         sizes: dict[Did, int] = {}
         for did in sorted(did for did, info in infos.items() if info.kind != "ABSENT" and did not in errors):
             try:
-                for rule, storage, is_whole in self._iter_rules(did, locks.get(did, ()), rules, sites, now):
+                locked = [(lock, rules[lock.rule]) for lock in locks.get(did, ())]
+                for rule, storage, is_whole in self._iter_rules(did, locked, sites, now):
                     at = self._storages.disk_sites_of(storage) & sites
                     for site in at & {rule.site} if rule.is_ours else at:
                         found[did, rule.id, site] = replace(
                             rule, did=did, site=site, storage=storage, is_whole=is_whole
                         )
-                sizes[did] = self._measure(did, infos[did])
+                sizes[did] = self._measure(did, infos[did]) or 0
             except FAILURES_ALONE as error:
                 errors[did] = error
         if errors and dids <= errors.keys():
@@ -376,12 +402,7 @@ class RuleReader:
         return list(found.values()), {did: size for did, size in sizes.items() if size}
 
     def _iter_rules(
-        self,
-        did: Did,
-        locks: Iterable[Lock],
-        rules: Mapping[str, ExistingRule | CatalogueError | None],
-        sites: AbstractSet[Site],
-        now: datetime,
+        self, did: Did, locks: _LockedRules, sites: AbstractSet[Site], now: datetime
     ) -> Iterator[tuple[ExistingRule, str, bool]]:
         """Yield the rules of *did* that may be at *sites*: rule, storage, and whether it is whole there.
 
@@ -389,47 +410,30 @@ class RuleReader:
         locks are elsewhere. A rule that should have locks counts, too: Rucio has not made them yet, or its
         answer about locks was empty.
         """
-        locked = set()
-        is_here = False
-        for lock in locks:
-            rule = rules.get(lock.rule)
+        locked, is_here = set[str](), False
+        for lock, rule in locks:
             if isinstance(rule, CatalogueError):
                 raise rule
             if rule:
                 locked.add(rule.id)
                 if self._storages.disk_sites_of(lock.storage) & sites:
                     is_here = True
-                    yield rule, lock.storage, self._is_whole(lock)
+                    # all dataset locks of a container's rule have the state of the rule: count the files
+                    counts = {} if lock.state == "OK" else count_files(self._queries, did)
+                    is_whole = lock.state == "OK" or counts.get(lock.storage, NO_FILES).is_complete
+                    yield rule, lock.storage, is_whole
         for owner in () if is_here else (did, *sorted(self._parents.find(did, now))):
-            for rule in self._list_on(owner):
+            for rule in self._queries.ask_rows("list_did_rules", *split_did(owner), read=self._parse):
                 if rule.id not in locked or rule.state in _WITHOUT_LOCKS:
                     yield from ((rule, each, rule.is_whole) for each in self._storages_of(rule, sites, now))
-
-    def _is_whole(self, lock: Lock) -> bool:
-        """Return whether all files of *lock* are there, though its rule may still move others.
-
-        All dataset locks of a container's rule have the state of the rule.
-        """
-        return (
-            lock.state == "OK" or count_files(self._queries, lock.did).get(lock.storage, NO_FILES).is_complete
-        )
-
-    def _list_on(self, owner: Did) -> list[ExistingRule]:
-        with suppress(NotFound):
-            return self._queries.ask_rows("list_did_rules", *split_did(owner), read=self.parse)
-        return []
 
     def _storages_of(self, rule: ExistingRule, sites: AbstractSet[Site], now: datetime) -> frozenset[str]:
         """Return the storage elements of *rule* at *sites*.
 
         If the rule had a choice, they are those with its files, and none if its files are at several sites.
-        If no file of the rule is known, they are all that it could choose. Rucio refuses an expression that
-        matches nothing any more.
+        If no file of the rule is known, they are all that it could choose.
         """
-        try:
-            matches = self._storages.directory.resolve_expression(rule.storage, now)
-        except InvalidRequest:
-            return frozenset()
+        matches = self._resolve(rule.storage, now)
         here = frozenset(each for each in matches if self._storages.disk_sites_of(each) & sites)
         if not here or len(matches) == 1 or rule.state in _WITHOUT_LOCKS:
             return here
@@ -438,21 +442,19 @@ class RuleReader:
         common = frozenset(sites).intersection(*(self._storages.disk_sites_of(each) for each in used))
         return (here & used if common else frozenset()) if used else here
 
-    def _measure(self, did: Did, info: DidInfo) -> int:
-        """Return the size of *did*; 0 if it is not known or not final: an open dataset may still grow.
+    def _measure(self, did: Did, info: DidInfo) -> int | None:
+        """Return the size of *did*; None if it is not known or not final: an open dataset may still grow.
 
         A container has the sum of its datasets, because Rucio's own number is often missing.
         """
-        if info.is_open and info.kind != "FILE":
-            return 0
         if info.kind != "CONTAINER":
-            return info.bytes_total or 0
+            return None if info.is_open and info.kind != "FILE" else info.bytes_total
         members = self._containers.list_members(did)
         infos = self._resolver.resolve_uncached(members, {})
         sizes = [self._measure(each, infos[each]) for each in members]
-        return sum(sizes) if all(sizes) else 0
+        return None if info.is_open or None in sizes else sum(filter(None, sizes))
 
-    def has_bare_files(self, did: Did, storage: str, now: datetime) -> bool:
+    def _has_bare_files(self, did: Did, storage: str, now: datetime) -> bool:
         """Return whether *storage* has files of *did* that no rule keeps there, and none ever kept.
 
         Rucio never deletes such files by itself. But after the end of a rule on them it may.
@@ -463,122 +465,41 @@ class RuleReader:
         errors: DidErrors = {}
         kind = self._resolver.resolve_uncached({did}, errors)[did].kind
         members = self._containers.list_members(did) if kind == "CONTAINER" else frozenset({did})
-        locks = query_locks(self._queries, members if kind in {"CONTAINER", "DATASET"} else set(), errors)
+        locks = query_locks(self._queries, members, errors)
         if errors:
             raise errors[min(errors)]
         for each in sorted(members):
             is_held = storage in {lock.storage for lock in locks.get(each, ())}
             if is_held or not count_files(self._queries, each).get(storage, NO_FILES).available_length:
                 continue
-            owners = (each, did, *self._parents.find(each, now))
-            if not any(self._had_rule(owner, storage, now) for owner in owners):
+            past: set[str] = set()
+            for owner in (each, did, *self._parents.find(each, now)):
+                past |= {expression for _, expression in query_past_rules(self._queries, owner)}
+            if not any(storage in self._resolve(expression, now) for expression in sorted(past)):
                 return True
         return False
 
-    def _had_rule(self, did: Did, storage: str, now: datetime) -> bool:
-        for expression in {expression for _, expression in query_past_rules(self._queries, did)}:
-            with suppress(CatalogueGarbled):  # Rucio can no longer parse the expression
-                if storage in self._storages.directory.resolve_expression(expression, now):
-                    return True
-        return False
+    def _resolve(self, expression: str, now: datetime) -> frozenset[str]:
+        """Return the storage elements of *expression*; Rucio refuses one that matches nothing any more."""
+        with suppress(InvalidRequest):
+            return self._storages.directory.resolve_expression(expression, now)
+        return frozenset()
 
-
-# -- the stager
-
-
-_LAST_LIFETIME_SECONDS = 5
-"""The remaining lifetime of a cancelled rule."""
-_NO_RULE = "0" * 32
-_KINDS = {
-    "AccessDenied": RefusalKind.PERMISSION,
-    "InsufficientAccountLimit": RefusalKind.QUOTA,
-    "RSEOverQuota": RefusalKind.QUOTA,
-    "InsufficientTargetRSEs": RefusalKind.CLOSED,
-    "RSEWriteBlocked": RefusalKind.CLOSED,
-    "RSENotFound": RefusalKind.CLOSED,
-    "InvalidRSEExpression": RefusalKind.CLOSED,
-    "DataIdentifierNotFound": RefusalKind.UNKNOWN_DATASET,
-    "InvalidSourceReplicaExpression": RefusalKind.NO_SOURCE,
-}
-_TEMPORARY = "ReplicationRuleCreationTemporaryFailed"
-
-
-def translate_error(
-    error: CatalogueError, verb: str, subject: str, account: str, storage: str = "", activity: str = ""
-) -> StagingError:
-    """Return the error of the port for the *error* of a write: one sentence, with what to do about it.
-
-    Args:
-        verb: what the write was to do with rules: add, renew or cancel.
-        subject: the DID or the rule.
-        account: the account that sent the write.
-        storage: the RSE of a new rule.
-        activity: the configured activity of a new rule.
-    """
-    name = error.catalogue
-    if isinstance(error, StagingError):
-        return error
-    if isinstance(error, CatalogueDenied):
-        reason = f"Rucio refuses the login of account {account}: {error.reason}"
-        return StagingRefused(name, reason, RefusalKind.PERMISSION)
-    if not isinstance(error, WriteRefused) or error.kind == _TEMPORARY:
-        return StagingFailed(name, f"no usable answer to {verb} a rule: {error.reason}")
-    kind = _KINDS.get(error.kind, RefusalKind.OTHER)
-    if error.kind == "InvalidObject" and activity and f"'{activity}' is not one of" in error.reason:
-        kind = RefusalKind.ACTIVITY
-    sentences = {
-        RefusalKind.PERMISSION: f"account {account} may not {verb} rules; ask Rucio's administrators for it",
-        RefusalKind.QUOTA: f"account {account} has no quota left at {storage}; ask for a larger limit",
-        RefusalKind.ACTIVITY: f"Rucio does not have the activity {activity!r}; set activity to one it has",
-        RefusalKind.CLOSED: f"{storage} takes no data now ({error.kind})",
-        RefusalKind.UNKNOWN_DATASET: f"Rucio does not have {subject}",
-        RefusalKind.NO_SOURCE: f"no storage element that may send {subject} exists",
-    }
-    sentence = sentences.get(kind, f"Rucio refuses to {verb} a rule for {subject} ({error.kind})")
-    return StagingRefused(name, f"{sentence}: {error.reason}", kind)
-
-
-class RucioStager:
-    """A Stager for the Rucio server in *settings*, with a connection of its own; for one call at a time."""
-
-    def __init__(self, settings: RucioSettings, options: RuleOptions, clock: Clock) -> None:
-        self.name = settings.name
-        self.options = options
-        self._clock = clock
-        self._account = settings.account
-        self._write_seconds = options.call_limit.total_seconds()
-        self._read_seconds = settings.deadline.total_seconds()
-        self._queries = queries = QueryRunner(settings, RucioConnection(settings))
-        self._storages = Storages(queries, options)
-        self._rules = RuleReader(queries, self._storages, options)
-
-    def close(self) -> None:
-        """See :class:`hydrator.domain.staging_ports.Stager`."""
-        self._queries.connection.deadline.expire_now()
-        self._queries.close()
-
-    @contextmanager
-    def _start_call(self, seconds: float) -> Iterator[datetime]:
-        """Let one call take at most *seconds*; yield the time of its start."""
-        with self._queries.connection.start_poll(seconds):
-            now = self._clock()
-            self._storages.refresh(now)
-            yield now
+    # -- the port
 
     def list(self, query: StagingQuery) -> StagingAnswer:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         errors: DidErrors = {}
-        with self._start_call(self._read_seconds) as now:
-            own = {rule.id: rule for rule in (self._rules.list_own() if query.lists_all else ())}
-            fetched = fetch_rules(self._queries, query.rules - own.keys(), self._rules.parse)
+        with self._start_call(self._queries.settings.deadline) as now:
+            own = {rule.id: rule for rule in (self._list_own() if query.lists_all else ())}
+            fetched = fetch_rules(self._queries, query.rules - own.keys(), self._parse)
             failed = {each: one for each, one in fetched.items() if isinstance(one, CatalogueError)}
             for error in failed.values():
                 if query.rules <= failed.keys() or not isinstance(error, FAILURES_ALONE):
                     raise error
-            own |= {
-                each: one for each, one in fetched.items() if isinstance(one, ExistingRule) and one.is_ours
-            }
-            found, sizes = self._rules.find(query.dids, query.sites, errors, now) if query.dids else ([], {})
+            existing = [one for one in fetched.values() if isinstance(one, ExistingRule)]
+            own |= {one.id: one for one in existing if one.is_ours}
+            found, sizes = self._find(query.dids, query.sites, errors, now) if query.dids else ([], {})
             spaces = self._storages.read_spaces(query.spaces)
         rules = (*own.values(), *(rule for rule in found if rule.id not in own))
         unread = {each: error.reason for each, error in (*failed.items(), *errors.items())}
@@ -588,13 +509,13 @@ class RucioStager:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         lifetime, storage = max(1, round(order.lifetime.total_seconds())), ""
         try:
-            with self._start_call(self._write_seconds) as now:
+            with self._start_call(self.options.call_limit) as now:
                 if order.rule:
                     self._require_ours(order.rule)
                     self._change(order.rule, lifetime)
                     return order.rule
                 storage = self._storages.choose(order.site, order.storage, order.kind)
-                if self._rules.has_bare_files(order.did, storage, now):
+                if self._has_bare_files(order.did, storage, now):
                     reason = (
                         f"files of {order.did} are at {storage} without any rule, now or in the past; after a"
                         " rule of ours Rucio may delete them: ask the data manager for a rule that keeps them"
@@ -608,31 +529,28 @@ class RucioStager:
                 return self._renew_duplicate(order, storage, lifetime)
         except CatalogueError as error:
             verb, subject = ("renew", order.rule) if order.rule else ("add", order.did)
-            raise translate_error(
-                error, verb, subject, self._account, storage, self.options.activity
-            ) from None
+            raise self._translate(error, verb, subject, storage) from None
 
     def _add(self, order: StagingOrder, storage: str, lifetime: int) -> str:
-        rule: dict[str, Any] = {
-            "dids": [did_record(order.did)],
-            "copies": 1,
-            "rse_expression": storage,
-            "lifetime": lifetime,
-            "grouping": "DATASET",
-            "activity": self.options.activity,
-            "source_replica_expression": self._storages.source_expression(order, storage),
-            "ignore_availability": order.kind is StagingKind.PIN,
-            "comment": build_comment(order, self.options.pool, storage),
-        }
-        return self._queries.write("add_replication_rule", read=_read_rule_id, **rule)
+        return self._queries.write(
+            "add_replication_rule",
+            read=_read_rule_id,
+            dids=[did_record(order.did)],
+            copies=1,
+            rse_expression=storage,
+            lifetime=lifetime,
+            grouping="DATASET",
+            activity=self.options.activity,
+            source_replica_expression=self._storages.source_expression(order, storage),
+            ignore_availability=order.kind is StagingKind.PIN,
+            comment=build_comment(order, self.options.pool, storage),
+        )
 
     def _renew_duplicate(self, order: StagingOrder, storage: str, lifetime: int) -> str:
         """Renew the rule of ours that made *order* a duplicate."""
-        rule = self._rules.find_own(order.did, storage)
+        rule = self._find_own(order.did, storage)
         if rule is None:
-            reason = (
-                f"account {self._account} has a rule for {order.did} at {storage} that is not the daemon's"
-            )
+            reason = f"account {self._account} has a rule for {order.did} at {storage} that is not ours"
             raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
         self._change(rule, lifetime)
         return rule
@@ -640,7 +558,7 @@ class RucioStager:
     def cancel(self, rule: str) -> None:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         try:
-            with self._start_call(self._write_seconds):
+            with self._start_call(self.options.call_limit):
                 self._require_ours(rule)
                 try:
                     self._change(rule, _LAST_LIFETIME_SECONDS)
@@ -650,11 +568,13 @@ class RucioStager:
                     self._delete(rule)
         except CatalogueError as error:
             if not (isinstance(error, WriteRefused) and error.kind == "RuleNotFound"):
-                raise translate_error(error, "cancel", rule, self._account) from None
+                raise self._translate(error, "cancel", rule) from None
 
     def _require_ours(self, rule: str) -> None:
         """Raise StagingRefused unless *rule* is one of ours, or does not exist."""
-        found = self._rules.fetch(rule)
+        found = fetch_rules(self._queries, [rule], self._parse)[rule]
+        if isinstance(found, CatalogueError):
+            raise found
         if found is not None and not found.is_ours:
             reason = f"the rule {rule} does not have our account and our comment"
             raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
@@ -665,6 +585,29 @@ class RucioStager:
     def _delete(self, rule: str) -> None:
         self._queries.write("delete_replication_rule", rule, purge_replicas=False, read=bool)
 
+    def _translate(self, error: CatalogueError, verb: str, subject: str, storage: str = "") -> StagingError:
+        """Return the error of the port for the *error* of a write: one sentence, with what to do about it.
+
+        Args:
+            verb: what the write was to do with rules: add, renew or cancel.
+            subject: the DID or the rule.
+            storage: the RSE of a new rule.
+        """
+        if isinstance(error, StagingError):
+            return error
+        account, activity = self._account, self.options.activity
+        if isinstance(error, CatalogueDenied):
+            reason = f"Rucio refuses the login of account {account}: {error.reason}"
+            return StagingRefused(self.name, reason, RefusalKind.PERMISSION)
+        if not isinstance(error, WriteRefused) or error.kind == _TEMPORARY:
+            return StagingFailed(self.name, f"no usable answer to {verb} a rule: {error.reason}")
+        kind, sentence = _REFUSALS.get(error.kind, _OTHER)
+        if error.kind == "InvalidObject" and storage and f"'{activity}' is not one of" in error.reason:
+            kind, sentence = _ACTIVITY
+        about = {"account": account, "verb": verb, "subject": subject, "storage": storage}
+        sentence = sentence.format(**about, activity=activity, exception=error.kind)
+        return StagingRefused(self.name, f"{sentence}: {error.reason}", kind)
+
     # -- permissions
 
     def probe_permissions(self) -> StagingPermissions:
@@ -673,7 +616,7 @@ class RucioStager:
         Add a rule for a DID that does not exist, and change a rule that does not exist. Rucio checks the
         permission first, then the quota and the RSE, and the DID or the rule last.
         """
-        with self._start_call(self._read_seconds):
+        with self._start_call(self._queries.settings.deadline):
             found, can_ask = self._storages.find_any(), None
             note = "no site has just one disk in Rucio, so the permission to add rules is unknown"
             if found:
@@ -684,12 +627,7 @@ class RucioStager:
                 can_ask = not note
             can_renew = not self._probe("renew", lambda: self._change(_NO_RULE, 60))
             can_delete = not self._probe("cancel", lambda: self._delete(_NO_RULE))
-        account, notes = self._account, [note] if note else []
-        if not can_renew:
-            notes.append(f"account {account} may not renew rules: each request ends by its first lifetime")
-        if not (can_renew or can_delete):
-            notes.append(f"account {account} may not cancel rules: each request ends by its lifetime")
-        return StagingPermissions(can_ask, can_renew, can_renew or can_delete, tuple(notes))
+        return StagingPermissions(can_ask, can_renew, can_renew or can_delete, (note,) if note else ())
 
     def _probe(self, verb: str, write: Callable[[], object], storage: str = "") -> str:
         """Return why Rucio refuses *write*; empty if it does so only because its subject does not exist."""
@@ -698,9 +636,7 @@ class RucioStager:
         except WriteRefused as error:
             if error.kind in {"RuleNotFound", "DataIdentifierNotFound"}:
                 return ""
-            return translate_error(
-                error, verb, "a dataset", self._account, storage, self.options.activity
-            ).reason
+            return self._translate(error, verb, "a dataset", storage).reason
         raise CatalogueGarbled(self.name, "Rucio accepted a test of permissions for what does not exist")
 
 
@@ -711,5 +647,5 @@ def _read_rule_id(answer: object) -> str:
         BadRow: the answer is not a list with one id, so the outcome is unknown.
     """
     if not isinstance(answer, list) or len(answer) != 1 or not isinstance(answer[0], str) or not answer[0]:
-        raise BadRow(f"add_replication_rule: expected one rule id, got {str(answer)[:80]!r}")
+        raise BadRow(f"expected one rule id, got {str(answer)[:80]!r}")
     return answer[0]

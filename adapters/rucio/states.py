@@ -273,15 +273,11 @@ def dataset_replicas(
     """Return the replicas of one dataset, ordered by site and storage; omit elements without a site.
 
     Raises:
-        BadRow: *counts* has a storage element that is not in *rses* (their list may be incomplete), or a row
-            about the storage element or about a rule there is unreadable.
+        BadRow: a row about a storage element or about a rule there is unreadable.
     """
     replicas = []
-    for name in sorted(counts.keys() | (movements.keys() & rses.keys())):
-        storage = rses.get(name)
-        if storage is None:
-            raise BadRow(f"{did} is at {name}, which list_rses did not list")
-        movement = movements.get(name, NO_MOVEMENT)
+    for name in sorted(counts.keys() | movements.keys()):
+        storage, movement = rses[name], movements.get(name, NO_MOVEMENT)
         if fault := storage.fault or movement.fault:
             raise BadRow(f"{did} is at {name}: {fault}")
         at = state_at(storage, counts.get(name, NO_FILES), movement, held_until)

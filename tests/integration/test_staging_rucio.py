@@ -612,7 +612,6 @@ class TestRefusals(StagingTests):
             assert "account other may not" in raised.value.reason
         permissions = stager.probe_permissions()
         assert (permissions.can_ask, permissions.can_renew, permissions.can_cancel) == (True, False, False)
-        assert len(permissions.notes) == 2
 
     def test_a_probe_reports_an_unknown_activity_and_full_permissions(self):
         assert self.open_stager().probe_permissions().notes == ()

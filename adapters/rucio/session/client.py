@@ -20,7 +20,6 @@ import requests
 from rucio.client.didclient import DIDClient
 from rucio.client.lockclient import LockClient
 from rucio.client.replicaclient import ReplicaClient
-from rucio.client.requestclient import RequestClient
 from rucio.client.rseclient import RSEClient
 from rucio.client.ruleclient import RuleClient
 from rucio.client.scopeclient import ScopeClient
@@ -29,7 +28,6 @@ from rucio.common.config import config_get
 
 from adapters.http.oauth import ClientCredentials, TokenFile, read_secret_file
 from adapters.http.rate_limiter import HttpRateLimiter, http_date
-from adapters.rucio.responses import BadRow
 from hydrator.domain.bugs import is_from
 from hydrator.domain.errors import (
     CatalogueDenied,
@@ -46,8 +44,6 @@ from .auth import CommandToken
 from .settings import RucioSettings
 from .transport import (
     Forbidden,
-    InvalidRequest,
-    NotFound,
     ServerFault,
     WriteRefused,
     WriteUnconfirmed,
@@ -79,7 +75,7 @@ _FAULTS_BEFORE_LOGIN = 3
 """After so many 500s in a row, log in again once: some servers answer so to an old token (rucio#5986)."""
 
 
-_CLIENTS = (DIDClient, LockClient, ReplicaClient, RequestClient, RSEClient, RuleClient, ScopeClient)
+_CLIENTS = (DIDClient, LockClient, ReplicaClient, RSEClient, RuleClient, ScopeClient)
 
 
 class RucioClient(*_CLIENTS):  # type: ignore[misc]
@@ -172,6 +168,11 @@ def _login_credentials(settings: RucioSettings, password: str | None) -> dict[st
     return {"username": settings.username or "", "password": password or ""}
 
 
+_CLIENT_ERRORS = (
+    *(rucio_errors.RucioException, OSError, EOFError, ValueError, LookupError),
+    *(TypeError, AttributeError, RuntimeError, StopIteration),
+)
+"""What rucio-clients raises; not MemoryError, which ends the worker."""
 _UNREACHABLE_ERRORS = (
     requests.Timeout,
     requests.ConnectionError,
@@ -180,7 +181,6 @@ _UNREACHABLE_ERRORS = (
 )
 _DENIED_ERRORS = (
     rucio_errors.CannotAuthenticate,
-    rucio_errors.AccessDenied,
     rucio_errors.NoAuthInformation,
     rucio_errors.MissingClientParameter,  # the certificate is not there, or others can read its key
 )
@@ -353,11 +353,7 @@ class RucioConnection:
         except CatalogueError as error:
             self._note_failure(error)
             raise
-        except BadRow as exc:
-            raise UnreadableAnswer(self._settings.name, str(exc)) from exc
-        except (rucio_errors.RucioException, requests.RequestException, OSError, EOFError) as exc:
-            raise self._translate_error(exc) from None
-        except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, StopIteration) as exc:
+        except _CLIENT_ERRORS as exc:
             if is_from(exc, "adapters", "hydrator"):
                 raise  # a bug of ours
             raise self._translate_error(exc) from None
@@ -414,16 +410,10 @@ class RucioConnection:
         reason = _describe_error(exc, status)
         if self._is_writing and isinstance(exc, requests.RequestException) and not status:
             return unanswered_write_error(name, exc, reason)
-        if status == 429 or status >= 500 or isinstance(exc, _UNREACHABLE_ERRORS):
+        if status >= 500 or isinstance(exc, _UNREACHABLE_ERRORS):
             return CatalogueUnreachable(name, reason)
-        if status == 403 or isinstance(exc, rucio_errors.AccessDenied):
-            return Forbidden(name, reason)
         if status == 401 or isinstance(exc, _DENIED_ERRORS):
             return CatalogueDenied(name, reason)
-        if status == 404:
-            return NotFound(name, reason)
-        if status == 400:
-            return InvalidRequest(name, reason)
         return CatalogueGarbled(name, reason)
 
 

@@ -6,7 +6,7 @@ error of the query then begins with the method's name.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -75,6 +75,7 @@ class _Failure:
     count: int
     failed_at: datetime
     retry_at: datetime
+    recoveries: int
 
 
 class FailedQueries:
@@ -86,25 +87,26 @@ class FailedQueries:
 
     def __init__(self) -> None:
         self._failures: dict[QueryKey, _Failure] = {}
+        self._recoveries = 0
+        """The number of queries that were answered after a failure; each one ends all waits until then."""
 
     def add(self, key: QueryKey, error: CatalogueError, now: datetime) -> None:
         """Record that the query *key* failed; a 404 is an answer, so it needs no wait."""
         last = self._failures.get(key)
         count = 0 if isinstance(error, NotFound) else last.count + 1 if last else 1
         wait = min(_MAX_WAIT, _FIRST_WAIT * 2 ** min(count - 1, 10)) if count else timedelta()
-        self._failures[key] = _Failure(error, count, now, now + wait)
+        self._failures[key] = _Failure(error, count, now, now + wait, self._recoveries)
 
     def remove(self, key: QueryKey) -> None:
         """Record that the query *key* was answered; if it had failed, all others are due."""
         if (failure := self._failures.pop(key, None)) and failure.count:
-            self._failures = {
-                each: replace(failure, retry_at=NEVER) for each, failure in self._failures.items()
-            }
+            self._recoveries += 1
 
     def error_of(self, key: QueryKey, now: datetime) -> CatalogueError | None:
         """Return the last error of the query *key* if its next attempt is not due; else None."""
         failure = self._failures.get(key)
-        return failure.error if failure and now < failure.retry_at else None
+        is_waiting = failure and now < failure.retry_at and failure.recoveries == self._recoveries
+        return failure.error if failure and is_waiting else None
 
     def failed_at(self, key: QueryKey) -> datetime:
         """Return when the query *key* failed last; the earliest time if it did not, or was answered since."""

@@ -29,8 +29,7 @@ class RucioSettings:
     Counting: while a dataset's summary rows are complete and unchanged, polls use its last count again, until
     it is older than ``verify_every`` (0: every poll counts all datasets).
     ``deep_calls`` is the largest number of counts in one poll. A dataset that must wait for a later poll
-    keeps its state; it is Unseen if it was never counted or has changed. ``count_first``: count a new dataset
-    even if its summary rows are complete.
+    keeps its state; it is Unseen if it was never counted or has changed.
 
     States: if no rule holds data for ``expiry_margin``, the data may be gone before a job ends.
     ``trust_caches``: a complete dataset in a volatile storage element counts as complete.
@@ -66,7 +65,6 @@ class RucioSettings:
     trust_caches: bool = False
     twins_every: timedelta | None = timedelta(hours=1)
     deep_calls: int = 2000
-    count_first: bool = True
     calls_per_second: float = 50
     batch: int = 1000
 

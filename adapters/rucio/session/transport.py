@@ -48,31 +48,40 @@ def is_login(response: requests.Response) -> bool:
 
 
 def query_error(name: str, response: requests.Response, *, can_log_in: bool) -> CatalogueError | None:
-    """Return the error of a response that rucio-clients would handle wrongly, or whose kind it would hide.
+    """Return the error that a response is; None for an answer, and for what rucio-clients handles itself.
 
-    rucio-clients itself repeats a query after 502, 503 and 504, and if it *can_log_in*, after a 401.
+    =================================  ===========================================================
+    200, unusable                      garbled: a web page, no token, or an answer without a length
+    3xx                                garbled: the redirect is told, and not followed
+    400, InvalidObject (500 in bulk)   the query is refused because of one of its DIDs
+    401, where a login is possible     rucio-clients logs in again
+    401, 403                           the login is refused; AccessDenied: this query is forbidden
+    404                                Rucio does not have it; without Rucio's headers: garbled
+    429, 503 with Retry-After, > 504   unreachable
+    500                                a fault, perhaps because of one of the query's DIDs
+    502, 503, 504                      rucio-clients repeats the query
+    =================================  ===========================================================
     """
-    status = response.status_code
+    status, exception = response.status_code, response.headers.get("ExceptionClass")
     reason = f"HTTP {status}{_error_text(response)}"
-    if status == 503 and "Retry-After" in response.headers:
-        return CatalogueUnreachable(name, reason)
-    if status in {502, 503, 504} or (status == 401 and can_log_in and not is_login(response)):
-        return None
-    if status in {401, 403}:
-        forbidden = status == 403 or response.headers.get("ExceptionClass") == "AccessDenied"
-        return (Forbidden if forbidden and not is_login(response) else CatalogueDenied)(name, reason)
-    if response.headers.get("ExceptionClass") == "InvalidObject":
-        return InvalidRequest(name, reason)  # the status is 400, but 500 from get_metadata_bulk
-    if status == 404 and "ExceptionClass" not in response.headers:
-        return CatalogueGarbled(name, "HTTP 404, and not from Rucio; is url its address?")
-    if status == 500:
-        return ServerFault(name, reason)
-    if status == 429 or status > 500:
-        return CatalogueUnreachable(name, reason)
-    if 300 <= status < 400:
+    if status < 300:
+        return _unusable_response_error(name, response) if status == 200 else None
+    if status < 400:
         target = sanitize(response.headers.get("Location", "nowhere"), 200)
         return CatalogueGarbled(name, f"HTTP {status}: a redirect to {target}; set url to that address")
-    return _unusable_response_error(name, response) if status == 200 else None
+    if status == 401 and can_log_in and not is_login(response):
+        return None
+    if status in {401, 403}:
+        is_forbidden = (status == 403 or exception == "AccessDenied") and not is_login(response)
+        return (Forbidden if is_forbidden else CatalogueDenied)(name, reason)
+    if status == 400 or exception == "InvalidObject":
+        return InvalidRequest(name, reason)
+    if status == 404 and not exception:
+        return CatalogueGarbled(name, "HTTP 404, and not from Rucio; is url its address?")
+    if status in {502, 504} or (status == 503 and "Retry-After" not in response.headers):
+        return None
+    kinds = {404: NotFound, 429: CatalogueUnreachable, 500: ServerFault}
+    return kinds.get(status, CatalogueUnreachable if status > 500 else CatalogueGarbled)(name, reason)
 
 
 def write_error(name: str, response: requests.Response) -> CatalogueError | None:

@@ -39,8 +39,6 @@ def _explain(found: StagingPermissions) -> Iterator[str]:
     yield from found.notes
     if found.can_ask is False:
         yield "without requests, the daemon pins and stages nothing here"
-    if found.notes:
-        return
     if found.can_renew is False:
         yield "without renewal, a request ends by its lifetime even if jobs still need the data"
     if found.can_cancel is False:

@@ -115,8 +115,8 @@ class Rucio:
     name: str = "rucio"
     attributes: dict = field(default_factory=lambda: {"A": {"site": "OSO"}, "B": {"fts": "x"}})
 
-    def ask(self, call, judge):
-        return judge(call(self))
+    def ask(self, call, *arguments, read):
+        return read(getattr(self, call)(*arguments))
 
     def list_rses(self):
         return [{"rse": name, "rse_type": "DISK"} for name in self.attributes]

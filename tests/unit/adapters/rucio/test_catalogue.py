@@ -163,7 +163,7 @@ def test_unmapped_and_deleted_storage_elements_have_no_replica():
 
 
 def test_a_lock_alone_makes_an_incoming_replica():
-    found = dataset_replicas(L1, {}, {"UK-DISK": MOVING, "NEW": MOVING}, STORAGES, held_until=SOON)
+    found = dataset_replicas(L1, {}, {"UK-DISK": MOVING}, STORAGES, held_until=SOON)
     assert plain(found) == (Replica(L1, UK, INCOMING, 0.0, "UK-DISK"),)
     assert found[0].provenance.call == "get_locks_for_dids"
 
@@ -762,30 +762,6 @@ def test_missed_datasets_get_half_of_the_budget_and_stay_seen_until_they_are_cou
     assert [(seen_of(catalogue, dids), counted_at(stand_in)) for _ in range(3)] == [
         (dids, ["M0", "M1"]), (dids, ["M2", "M3"]), (dids, []),
     ]  # fmt: skip
-
-
-@pytest.mark.outside
-def test_complete_cheap_rows_may_be_trusted_until_the_first_count(asking, stand_in):
-    dids = whole(stand_in, *(f"M{n}" for n in range(4)))
-    rows = [{**ROW, "name": f"M{n}"} for n in range(3)]
-    unfinished = {**ROW, "name": "M3", "available_length": 1, "available_bytes": 10}
-    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows, unfinished)
-    stand_in.answers["/replicas/lofar/M0/datasets"] = json_lines(
-        {**rows[0], "available_length": 3, "available_bytes": 30}
-    )
-    stand_in.answers["/dids/lofar/M0/rules"] = json_lines()
-    stand_in.answers["/dids/lofar/M0/parents"] = json_lines()
-    catalogue = asking(twins_every=None, deep_calls=1, count_first=False, verify_every=timedelta(0))
-    found = catalogue.read(dids).readings
-    assert {did: reading.replicas[0].state for did, reading in found.items()} == dict.fromkeys(dids, COMPLETE)
-    assert counted_at(stand_in) == ["M3"], "what is suspect comes first, and the count is the truth"
-    found = catalogue.read(dids).readings
-    assert counted_at(stand_in) == ["M3"], "the two do not agree"
-    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows, {**ROW, "name": "M3"})
-    for _ in range(2):
-        found = catalogue.read(dids).readings
-    assert counted_at(stand_in) == ["M3", "M0", "M0"], "what would leave is counted twice"
-    assert found[Did("lofar:M0")].replicas[0].state == PARTIAL
 
 
 def test_settings_do_not_show_the_password(tmp_path):

@@ -20,6 +20,7 @@ SICK = DIDS[2]
 BOX = Did("lofar:box")
 COMPLETE, INCOMING, PARTIAL = ReplicaState.COMPLETE, ReplicaState.INCOMING, ReplicaState.PARTIAL
 CHEAP, META, LOCKS = "/replicas/datasets_bulk", "/dids/bulkmeta", "/locks/bulk_locks_for_dids"
+FILES_CALL = "/replicas/list"
 DEEP = r"/replicas/lofar/L2/datasets"
 Spoil = Callable[[list[dict]], list]
 
@@ -50,6 +51,8 @@ class Spoilt(RucioStandIn):
             if path[6:] not in self.storages:
                 return 404, {"ExceptionClass": "RSENotFound"}
             return 200, {"rse": path[6:], "rse_type": "DISK", "deleted": False}
+        if path == FILES_CALL:
+            return 200, []
         status, found = super().answer(path, query, body)
         if path == META and any(each["name"] == name for each in body["dids"]):
             found.append({"scope": scope, "name": name, "did_type": "CONTAINER", "bytes": None})
@@ -284,6 +287,16 @@ def test_a_list_of_storage_elements_that_was_cut_short_removes_no_fact(asking, s
     for one in (catalogue, asking()):
         assert seen(read(one)) == dict.fromkeys(DIDS, HEALTHY)
     assert catalogue.read(frozenset(DIDS)).sites == sites
+
+
+@pytest.mark.parametrize("kind", ["DATASET", "FILE"])
+def test_data_at_an_element_deleted_before_the_first_poll_hides_no_other_copy(asking, stand_in, kind):
+    """Rows remain for a while; the daemon never saw the element in a list."""
+    stand_in.holdings = {SICK: {"UK-DISK": "available", "OLD-DISK": "available"}}
+    states = {"UK-DISK": "AVAILABLE", "OLD-DISK": "AVAILABLE"}
+    stand_in.spoil[META] = put(did_type=kind)
+    stand_in.spoil[FILES_CALL] = lambda _: [{"scope": "lofar", "name": "L2", "states": states}]
+    assert seen(dict(asking().read({SICK}).readings)) == {SICK: {("UK", COMPLETE)}}
 
 
 def test_deleted_storage_elements_are_queried_a_few_in_each_poll(asking, stand_in):

@@ -4,7 +4,7 @@ import pytest
 from rucio.common import exception as rucio_errors
 
 from adapters.rucio.session.settings import RucioSettings
-from adapters.rucio.session.transport import Forbidden, ServerFault
+from adapters.rucio.session.transport import Forbidden, InvalidRequest, NotFound, ServerFault
 from adapters.rucio.staging import RucioStager, RuleOptions
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did
@@ -17,6 +17,9 @@ STORAGES = {"CAM-DISK": CAM, "RAL-DISK": RAL}
 
 ODD = [ServerFault("rucio", "HTTP 500"), Forbidden("rucio", "HTTP 403"), rucio_errors.RucioException("odd")]
 odd = pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+
+
+OUR_COMMENT = "classad-hydrator stage for jobs at CAM [hydrator:pool:1]"
 
 
 def raising(error):
@@ -48,14 +51,13 @@ class Client:
 
     def list_rses(self, rse_expression=None):
         if rse_expression == "empty":
-            self.connection._status = 400
-            raise rucio_errors.InvalidRSEExpression("RSE Expression resulted in an empty set.")
+            raise InvalidRequest("rucio", "HTTP 400 InvalidRSEExpression")
         return [{"rse": each, "rse_type": "DISK", "deleted": False} for each in STORAGES]
 
     def list_rse_attributes(self, storage):
         return {"site": STORAGES[storage]}
 
-    def get_rse_usage(self, storage, filters):
+    def get_rse_usage(self, storage):
         return [{"source": "storage", "free": self.usage[storage], "used": 0}]
 
     def get_rse_limits(self, storage):
@@ -70,8 +72,7 @@ class Client:
 
     def get_replication_rule(self, rule):
         if rule not in self.rules:
-            self.connection._status = 404
-            raise rucio_errors.RuleNotFound(rule)
+            raise NotFound("rucio", "HTTP 404 RuleNotFound")
         return self.rules[rule]
 
     def list_replication_rules(self, filters):
@@ -102,8 +103,7 @@ def stager(client, tmp_path):
         "rucio", "https://rucio.example.org", "hydrator", tmp_path, calls_per_second=1000
     )
     made = RucioStager(settings, RuleOptions(), lambda: NOON)
-    client.connection = made._queries.connection
-    client.connection._client = client
+    made._queries.connection._client = client
     return made
 
 
@@ -168,8 +168,9 @@ def test_odd_rule_of_one_dataset_leaves_the_others_however_many_are_read_togethe
     assert len(answer.rules) == others
 
 
-def test_odd_rules_that_nobody_asked_about_are_no_error(stager, client):
-    client.add_rule("r1", L1, account="hydrator", state="FROZEN", comments="made by hand")
+@pytest.mark.parametrize("comments", ["made by hand", OUR_COMMENT])
+def test_odd_rules_that_nobody_asked_about_are_no_error(stager, client, comments):
+    client.add_rule("r1", L1, account="hydrator", state="FROZEN", comments=comments)
     dids = [Did(f"lofar:D{n}") for n in range(30)]
     for n, did in enumerate(dids):
         client.add_rule(f"x{n}", did, locks_at="CAM-DISK")
@@ -257,6 +258,8 @@ def test_container_with_a_dataset_of_unknown_size_has_no_size(stager, client):
     ]
     box = Did("lofar:box")
     assert ask(stager, box).sizes == {box: 9000}
+    sizes["L2"] = 0  # closed without a file
+    assert ask(stager, box).sizes == {box: 4000}
     sizes["L2"] = None
     assert ask(stager, box).sizes == {}
     del sizes["L2"]  # and no answer to the query for it alone
@@ -266,7 +269,7 @@ def test_container_with_a_dataset_of_unknown_size_has_no_size(stager, client):
 
 @odd
 def test_rule_of_ours_that_cannot_be_read_is_unread_and_not_gone(stager, client, error):
-    ours = {"account": "hydrator", "comments": "classad-hydrator stage for jobs at CAM [hydrator:pool:1]"}
+    ours = {"account": "hydrator", "comments": OUR_COMMENT}
     for rule, did in (("r1", L1), ("r2", L2)):
         client.add_rule(rule, did, **ours)
     fail_for_the_first(client, "get_replication_rule", error)

@@ -1,14 +1,16 @@
 """Rules of Rucio: those of ours by their comments, their states, and rows that no Rucio should send."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.rucio.responses import BadRow
+from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.session.transport import WriteRefused, WriteUnconfirmed
-from adapters.rucio.staging import build_comment, parse_rule, translate_error
+from adapters.rucio.staging import RucioStager, RuleOptions, build_comment, parse_rule
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import (
@@ -20,6 +22,7 @@ from hydrator.domain.staging_ports import (
     StagingRefused,
 )
 from tests.contracts.stager import make_order
+from tests.factories import NOON
 
 ROW = {
     "id": "r1",
@@ -204,4 +207,6 @@ def test_an_error_says_whether_the_call_had_an_effect(error, expected):
 
 
 def translate(error):
-    return translate_error(error, "add", "lofar:L1", "hydrator", "CAM-DISK", "Carousel")
+    settings = RucioSettings("rucio", "https://rucio.example.org", "hydrator", Path("tokens"))
+    stager = RucioStager(settings, RuleOptions(activity="Carousel"), lambda: NOON)
+    return stager._translate(error, "add", "lofar:L1", "CAM-DISK")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from email.utils import format_datetime
 
 import pytest
 
@@ -152,3 +153,40 @@ def test_dataset_that_no_job_needs_any_longer_is_forgotten_everywhere(turned, se
     assert set(DIDS) <= remembered(catalogue.catalogue)
     catalogue.catalogue.read({left})
     assert set(DIDS) & remembered(catalogue.catalogue) == {left}
+
+
+@pytest.mark.outside
+def test_rules_of_datasets_that_no_job_needs_any_longer_are_forgotten(turned, server):
+    server.holdings = {did: {"UK-DISK": "staging"} for did in DIDS}
+    catalogue = turned()
+    catalogue.states()
+    assert "rule-L07" in remembered(catalogue.catalogue)
+    for _ in range(3):
+        catalogue.now += 10 * MINUTE
+        catalogue.catalogue.read({DIDS[8]})
+    assert {key for key in remembered(catalogue.catalogue) if "rule-L" in str(key)} == {"rule-L08"}
+
+
+class Ending(Spoiling):
+    """A stand-in with a rule for each dataset; from the sixth poll it ends too soon for a job."""
+
+    def answer(self, path, query, body):
+        status, rows = super().answer(path, query, body)
+        if status == 200 and path.startswith("/rules/rule-"):
+            rows = [{**rows[0], "state": "OK", "expires_at": format_datetime(NOON + 6 * HOUR + 5.5 * MINUTE)}]
+        return status, rows[0] if path.startswith("/rules/rule-") else rows
+
+    def _locks(self, did):
+        name = did.split(":")[1]
+        return [{"scope": "lofar", "name": name, "rse": "UK-DISK", "state": "OK", "rule_id": f"rule-{name}"}]
+
+
+@pytest.mark.outside
+def test_rules_that_cannot_be_read_for_a_while_count_as_they_were_last_read(tmp_path):
+    usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": 10 * MINUTE}
+    with Ending() as server, catalogues(url=server.url, token_dir=tmp_path, **usual) as make:
+        catalogue = Turned(make)
+        for poll in range(1, 13):
+            found = set(catalogue.states().values())
+            assert found == {ReplicaState.COMPLETE if poll <= 5 else ReplicaState.PARTIAL}
+            server.sick = "/rules"

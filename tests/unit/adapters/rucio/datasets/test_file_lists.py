@@ -38,7 +38,7 @@ class Listed(RucioStandIn):
         self.listed: list[object] = []
 
     def answer(self, path, query, body):
-        path = path.replace("/L3", "/L1")
+        name, path = "L3" if "/L3" in path else "L1", path.replace("/L3", "/L1")
         if self.status != 200 and path.startswith("/dids/lofar/L1"):
             return self.status, {"ExceptionClass": "AccessDenied"}
         if path == "/dids/lofar/L1/files":
@@ -47,7 +47,7 @@ class Listed(RucioStandIn):
             self.listed.append((body["rse_expression"], body["domain"]))
             return 200, self.rows
         if path == "/dids/lofar/L1":
-            return 200, {"scope": "lofar", "name": "L1", "type": self.kind, "length": self.length}
+            return 200, {"scope": "lofar", "name": name, "type": self.kind, "length": self.length}
         return super().answer(path, query, body)
 
 
