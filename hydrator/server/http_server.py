@@ -1,25 +1,23 @@
 """HTTP server: an ASGI app in its own thread."""
 
-import asyncio
 import errno
 import os
 import socket
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from hydrator.domain.errors import ConfigError
 from hydrator.server.limits import (
-    FIRST_REQUEST_SECONDS,
     MAX_HEAD_BYTES,
     ConnectionLimiter,
     LimitedListener,
@@ -38,10 +36,7 @@ class UnixSocket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """A uvicorn server that sets an event once it answers, and that answers all clients before it stops.
-
-    uvicorn resets the connections that wait to be accepted when it closes its listening socket.
-    """
+    """A uvicorn server that sets an event once it answers."""
 
     def __init__(self, config: uvicorn.Config, answering: threading.Event) -> None:
         super().__init__(config)
@@ -50,33 +45,6 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._answering.set()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        waiting = [each for listening in sockets or [] for each in self._accept_all(listening)]
-        for server in self.servers:
-            server.close()
-        if waiting:  # of those with TLS, until both sides have said hello
-            await asyncio.wait(waiting, timeout=FIRST_REQUEST_SECONDS)
-        await super().shutdown(sockets)
-
-    def _accept_all(self, listening: socket.socket) -> Iterator[asyncio.Task[Any]]:
-        """Accept the connections that wait at *listening*."""
-        loop = asyncio.get_running_loop()
-        protocol = partial(
-            cast("type[LimitedProtocol]", self.config.http_protocol_class),
-            self.config,
-            self.server_state,
-            self.lifespan.state,
-        )
-        while True:
-            try:
-                accepted, _ = listening.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except ConnectionAbortedError:
-                continue
-            accepted.setblocking(False)
-            yield loop.create_task(loop.connect_accepted_socket(protocol, accepted, ssl=self.config.ssl))
 
 
 class HttpServer:

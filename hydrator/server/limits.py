@@ -15,10 +15,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 MAX_CLIENTS: Final = 10_000
@@ -46,16 +46,16 @@ class RateLimiter:
     def __len__(self) -> int:
         return len(self._full_at)
 
-    def take(self, client: Hashable, count: int = 1) -> float:
-        """Take *count* requests out of the bucket of *client*.
+    def take(self, client: Hashable) -> float:
+        """Take a request out of the bucket of *client*.
 
         Returns:
-            0 if the bucket had *count* requests. Else the seconds to wait; the bucket is unchanged.
+            0 if the bucket had a request. Else the seconds to wait; the bucket is unchanged.
         """
         now = self._clock()
         full_at = max(self._full_at.pop(client, now), now)
-        wait_seconds = full_at - now + (count - 1) * self._refill_seconds - self._burst_seconds
-        self._full_at[client] = full_at if wait_seconds > 0 else full_at + count * self._refill_seconds
+        wait_seconds = full_at - now - self._burst_seconds
+        self._full_at[client] = full_at if wait_seconds > 0 else full_at + self._refill_seconds
         while self._full_at and (
             len(self._full_at) > MAX_CLIENTS or next(iter(self._full_at.values())) <= now
         ):
@@ -116,9 +116,6 @@ def _is_address(name: str) -> bool:
 
 MAX_HEAD_BYTES: Final = 32_768
 """Largest head of a request, in bytes: its first line and its headers."""
-
-FIRST_REQUEST_SECONDS: Final = 1.0
-"""Time that a server waits at its end for the first request of a connection, in seconds."""
 
 CutReason = Literal["full", "slow"]
 
@@ -242,25 +239,14 @@ class LimitedProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._limiter = limiter
         self._limited_socket: LimitedSocket | None = None
-        self._is_last_request = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._limited_socket = self._limiter.find_socket(transport)
         self._limited_socket.transport = transport
 
-    def shutdown(self) -> None:
-        """Close the connection after its request; the first request of a new connection may be on its way."""
-        if cast("RequestResponseCycle | None", self.cycle) is None:
-            self.loop.call_later(FIRST_REQUEST_SECONDS, super().shutdown)
-            self._is_last_request = True
-        else:
-            super().shutdown()
-
     def on_response_complete(self) -> None:
         # while a part of the answer waits for the client, the time limit of this request goes on
         if self._limited_socket and self.transport.get_write_buffer_size() == 0:
             self._limited_socket.restart_deadline()
         super().on_response_complete()
-        if self._is_last_request:
-            self.transport.close()

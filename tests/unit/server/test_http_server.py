@@ -1,6 +1,5 @@
 """Addresses of the server: HTTPS with a renewed certificate, a Unix socket, loopback."""
 
-import errno
 import socket
 import ssl
 import stat
@@ -10,20 +9,16 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-import uvicorn
 from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Snapshot
-from hydrator.reconcile.threads import THREADS
 from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
 from hydrator.server.http_server import HttpServer, UnixSocket
-from hydrator.server.limits import ConnectionLimiter
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
-from testbed.patience import wait_for
 from tests.factories import L1, NOON, ad, demand, server_state
 
 pytestmark = pytest.mark.outside
@@ -195,55 +190,3 @@ def test_a_file_in_the_place_of_the_socket_is_left_alone(board, tmp_path):
     with pytest.raises(ConfigError, match="cannot listen on socket"):
         serving(board, unix=UnixSocket(tmp_path / "http")).start()
     assert (tmp_path / "http").read_text() == "mine"
-
-
-# the real hook
-
-
-# end of a server, at each reload that changes its address
-
-
-REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-def connected(server: HttpServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), 10)
-
-
-def refuses(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
-
-
-def test_a_client_that_has_connected_before_the_end_still_gets_its_answer(board):
-    limiter = ConnectionLimiter()
-    server = serving(board, limiter=limiter)
-    server.start()
-    port = int(server.url.rpartition(":")[2])
-    with connected(server) as client:
-        wait_for(lambda: limiter._sockets, "the connection to be accepted")
-        ended = THREADS.start("stop", server.stop)
-        wait_for(lambda: refuses(port), "the end of listening")
-        client.sendall(REQUEST)
-        with client.makefile("rb") as answer:  # to its end: the server closes the connection
-            assert answer.read().startswith(b"HTTP/1.1 200 ")
-        ended.result()
-
-
-def test_a_connection_that_waits_at_the_end_gets_its_answer(board, monkeypatch):
-    """The kernel resets connections that are not accepted when the listening socket is closed."""
-    server = serving(board)
-    original = uvicorn.Server.main_loop
-    clients: list[socket.socket] = []
-
-    async def main_loop(uvicorn_server: uvicorn.Server) -> None:
-        await original(uvicorn_server)
-        clients.append(socket.create_connection(("127.0.0.1", port), 10))  # in the thread that accepts
-        clients[0].sendall(REQUEST)
-
-    monkeypatch.setattr(uvicorn.Server, "main_loop", main_loop)
-    server.start()
-    port = int(server.url.rpartition(":")[2])
-    server.stop()
-    with clients[0] as client, client.makefile("rb") as answer:
-        assert answer.read().startswith(b"HTTP/1.1 200 ")
