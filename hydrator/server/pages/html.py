@@ -6,6 +6,7 @@ Colour is never the only sign of a state. A page is light or dark as the reader'
 import base64
 import hashlib
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
@@ -51,6 +52,21 @@ def format_short_age(time: datetime, now: datetime) -> str:
 def format_share(share: float | None) -> str:
     """Return a share, 0 to 1, in percent, rounded down; a question mark if it is not known."""
     return format_percent(share).strip() or "?"
+
+
+def build_bar(counts: Mapping[str, int]) -> list[tuple[str, float, float]]:
+    """Build a bar of 100 units: class, left edge and width of each part that is not empty.
+
+    No part is too thin to see.
+    """
+    total = sum(counts.values())
+    widths = {kind: max(2.0, 100 * count / total) for kind, count in counts.items() if count}
+    parts, left = [], 0.0
+    for kind, width in widths.items():
+        scaled = 100 * width / sum(widths.values())
+        parts.append((kind, round(left, 1), round(scaled, 1)))
+        left += scaled
+    return parts
 
 
 @dataclass(frozen=True, slots=True)

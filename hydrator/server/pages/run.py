@@ -15,7 +15,7 @@ from hydrator.domain.ports import ClusterJobs
 from hydrator.server.limits import RateLimiter
 from hydrator.server.responses import busy_error
 
-from .html import PageContext, render_page
+from .html import PageContext, build_bar, render_page
 
 CLUSTER_PATTERN: Final = re.compile(r"[0-9]{1,10}\Z")
 ClusterReader = Callable[[int, str | None], Mapping[str, ClusterJobs | Unseen]]
@@ -81,6 +81,9 @@ def render_run_page(
     context: PageContext | None = None,
 ) -> str:
     """Render the page of *progress*; *note* is a sentence that limits what it says."""
+    elsewhere_count = progress.running_count - progress.beside_count
+    idle_count = progress.job_count - progress.running_count
+    bar = build_bar({"bar": progress.beside_count, "move": elsewhere_count, "rest": idle_count})
     rows = [(each, describe_outlook(each.key, openings) if openings else "") for each in progress.waiting]
     return render_page(
         "run.html",
@@ -90,17 +93,5 @@ def render_run_page(
         progress=progress,
         rows=rows,
         note=note,
-        shares=_shares(progress),
+        bar=bar,
     )
-
-
-def _shares(progress: RunProgress) -> list[tuple[str, float, float]]:
-    """Return the parts of a bar of 100 units: jobs beside their data, other running ones, the idle ones."""
-    near = progress.beside_count
-    counts = (("bar", near), ("move", progress.running_count - near), ("rest", progress.job_count))
-    parts, left = [], 0.0
-    for kind, count in counts:
-        width = 100 * count / progress.job_count if kind != "rest" else 100 - left
-        parts.append((kind, round(left, 1), round(width, 1)))
-        left += width
-    return parts

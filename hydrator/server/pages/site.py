@@ -1,6 +1,7 @@
 """One site: its row on the overview, and its page. Pure."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,9 +14,8 @@ from hydrator.reconcile.view import SiteView
 from hydrator.server.view import ServerState
 from hydrator.staging.table import Request
 
-from .html import SIGNS, PageContext, render_page
+from .html import SIGNS, PageContext, build_bar, render_page
 
-_WIDTH: Final = 100.0
 _KIND: Final = {
     DatasetState.AVAILABLE: "bar",
     DatasetState.STAGING: "move",
@@ -24,24 +24,12 @@ _KIND: Final = {
 }
 
 
-def build_state_bar(counts: Mapping[str, int]) -> list[tuple[str, float, float]]:
-    """Build a bar of 100 units: class, left edge and width of each part; no part without datasets.
-
-    A state that some dataset has is never too thin to see.
-    """
-    kinds: dict[str, int] = {}
+def _count_kinds(states: Mapping[str, int]) -> Counter[str]:
+    """Return the number of datasets by the class of the part of a bar that shows them."""
+    kinds: Counter[str] = Counter()
     for state in DatasetState:
-        if counts.get(state):
-            kind = _KIND.get(state, "rest")
-            kinds[kind] = kinds.get(kind, 0) + counts[state]
-    total = sum(kinds.values())
-    widths = {kind: max(2.0, _WIDTH * count / total) for kind, count in kinds.items()}
-    parts, left = [], 0.0
-    for kind, width in widths.items():
-        scaled = width * _WIDTH / sum(widths.values())
-        parts.append((kind, round(left, 1), round(scaled, 1)))
-        left += scaled
-    return parts
+        kinds[_KIND.get(state, "rest")] += states.get(state, 0)
+    return kinds
 
 
 MAX_DATASETS: Final = 50
@@ -88,7 +76,7 @@ class SiteRow:
             datasets, share = f"{complete:,}/{total:,}", complete / total
         return cls(
             site,
-            build_state_bar(states),
+            build_bar(_count_kinds(states)),
             datasets,
             unreadable_count,
             stuck_count,

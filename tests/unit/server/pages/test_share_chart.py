@@ -7,6 +7,7 @@ import pytest
 
 from hydrator.diagnostics.overview.locality_history import DAY, WEEK, LocalityOverview, LocalitySpan
 from hydrator.domain.model import Snapshot
+from hydrator.server.pages.html import build_bar
 from hydrator.server.pages.overview import render_overview
 from tests.factories import HOUR, NOON, server_state
 
@@ -59,3 +60,9 @@ def test_each_chart_has_the_time_at_both_of_its_ends():
 @pytest.mark.parametrize("days", [(), (LocalitySpan(TODAY, 3),)])
 def test_page_without_known_shares_says_so(days):
     assert NOTHING in page(days)
+
+
+def test_a_bar_has_no_part_without_a_count_and_none_too_thin_to_see():
+    parts = build_bar({"bar": 1, "move": 0, "rest": 1000})
+    assert parts == [("bar", 0.0, 2.0), ("rest", 2.0, 98.0)]
+    assert build_bar({}) == []
