@@ -71,7 +71,7 @@ def _find_dids_without_room(
             for entry in demand.entries
             if entry.key not in answered
             and not rows.keys().isdisjoint(entry.dids)
-            and known.build_row(entry.dids).hundredths is not None  # no ad answers for an unknown state
+            and known.find_share(entry.dids)[0] is not None  # no ad answers for an unknown state
             for did in entry.dids
         )
     return without_room

@@ -8,7 +8,7 @@ An ad gets a new generation if, and only if, its content changes.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -119,8 +119,7 @@ def choose_datasets(
         if fact.state is DatasetState.AVAILABLE:
             list_bytes += key - 1
     all_bytes = chosen_bytes + list_bytes - _EMPTY_LINES_BYTES[0]
-    has_list = list_bytes <= budget.line_bytes and all_bytes <= budget.ad_bytes
-    return ListedDatasets(chosen, has_list, is_complete)
+    return ListedDatasets(chosen, all_bytes <= budget.ad_bytes, is_complete)
 
 
 def is_partial(fact: Fact) -> bool:
@@ -155,7 +154,7 @@ class Draft:
     site: Site
     as_of: datetime
     content: tuple[tuple[str, str], ...]
-    omitted_entries: Sequence[DemandEntry] = ()
+    omitted_entries: tuple[DemandEntry, ...] = ()
 
 
 def empty_draft(ad: SiteAd) -> Draft:

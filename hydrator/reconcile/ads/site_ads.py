@@ -8,7 +8,9 @@ then for the states of single datasets. If they do not all fit, the ad omits the
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 
+from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.model import Demand, Did, Site, SiteFacts, Snapshot
 
 from .drafts import (
@@ -23,13 +25,7 @@ from .drafts import (
     redraft,
     render_content,
 )
-from .set_lines import (
-    DemandedSets,
-    DemandIndex,
-    OmittedEntries,
-    SetFacts,
-    write_set_lines,
-)
+from .set_lines import SetFacts, quote_keys, write_set_lines
 
 __all__ = [
     "BUDGET",
@@ -47,7 +43,7 @@ __all__ = [
 def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]]:
     """Return, by site, the datasets of jobs for whose set the site's ad has no room."""
     return {
-        site: frozenset(did for want in draft.omitted_entries for did in want.dids)
+        site: frozenset(chain.from_iterable(map(attrgetter("dids"), draft.omitted_entries)))
         for site, draft in drafts.items()
         if draft.omitted_entries
     }
@@ -69,25 +65,30 @@ def draft_site_ads(
     Returns:
         The drafts, sorted by site. Datasets whose DIDs differ only in letter case are in no draft.
     """
-    index = DemandIndex.build(demand.entries)
-    demanded = DemandedSets(index, snapshot.unread_dids)
+    names = quote_keys(demand)
     colliding = frozenset(did for clash in snapshot.case_collisions for did in clash)
     drafts = {}
     for site, facts in sorted(snapshot.sites.items()):
         rows = facts.facts
         listed = {did: fact for did, fact in rows.items() if did not in colliding} if colliding else rows
-        drafts[site] = _draft(site, SiteFacts(facts.as_of, listed), demanded, snapshot, budget)
+        drafts[site] = _draft(site, SiteFacts(facts.as_of, listed), demand, names, snapshot, budget)
     return drafts
 
 
-def _draft(site: Site, facts: SiteFacts, demanded: DemandedSets, snapshot: Snapshot, budget: Budget) -> Draft:
+def _draft(
+    site: Site,
+    facts: SiteFacts,
+    demand: Demand,
+    names: Mapping[SetKey, str],
+    snapshot: Snapshot,
+    budget: Budget,
+) -> Draft:
     """Return the draft of the ad of *site*, whose *facts* have no colliding DIDs."""
-    index, rows = demanded.index, facts.facts
-    positions = index.positions_of(rows)
+    rows = facts.facts
     set_facts = SetFacts(rows, snapshot.bytes_total, snapshot.unread_dids)
-    sets = write_set_lines(set_facts, demanded, positions, budget, facts.as_of)
+    sets = write_set_lines(set_facts, demand, names, budget, facts.as_of)
     rest = replace(budget, ad_bytes=budget.ad_bytes - sets.size_bytes)
-    demanded_dids = chain.from_iterable(index.entries[place].dids for place in positions)
+    demanded_dids = chain.from_iterable(map(attrgetter("dids"), sets.here))
     listed = choose_datasets(rows, demanded_dids, rest, facts.as_of)
     content = render_content(
         site,
@@ -95,7 +96,6 @@ def _draft(site: Site, facts: SiteFacts, demanded: DemandedSets, snapshot: Snaps
         facts.as_of,
         sets=sets.lines,
         has_list=listed.has_list,
-        is_truncated=not (sets.is_complete and listed.has_list and listed.is_complete),
+        is_truncated=not (sets.is_complete and not sets.omitted and listed.has_list and listed.is_complete),
     )
-    omitted_entries = OmittedEntries(index.entries, positions, sets.positions)
-    return Draft(site, facts.as_of, content, omitted_entries)
+    return Draft(site, facts.as_of, content, tuple(sets.omitted))
