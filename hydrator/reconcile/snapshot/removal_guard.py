@@ -15,12 +15,14 @@ The *listings* below are the sites that have a dataset according to the catalogu
 answers.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
+from itertools import chain
 
 from hydrator.config.safety import RemovalGuardSettings
 from hydrator.domain.model import DatasetState, Did, Fact, Site
@@ -33,46 +35,51 @@ Listings = Mapping[Site, Fact]
 NO_LISTINGS: Listings = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ListingChange:
     """The listings of the demanded datasets, before and after the answers of a cycle."""
 
     previous: Mapping[Did, Listings]
     current: Mapping[Did, Listings]
 
+    @cached_property
+    def listed(self) -> Counter[Site]:
+        """The number of datasets that each site listed before the answers."""
+        return Counter(chain.from_iterable(self.previous.values()))
+
+    @cached_property
+    def available(self) -> Counter[Site]:
+        """The number of datasets that were AVAILABLE at each site before the answers."""
+        return Counter(
+            site
+            for listings in self.previous.values()
+            for site, fact in listings.items()
+            if fact.state is DatasetState.AVAILABLE
+        )
+
+    @cached_property
+    def listed_now(self) -> Counter[Site]:
+        """The number of datasets that each site lists after the answers."""
+        return Counter(chain.from_iterable(self.current.values()))
+
     def lists_now(self, did: Did, site: Site) -> bool:
         """Return True if a catalogue lists *did* at *site* after the answers of this cycle."""
         return site in self.current.get(did, NO_LISTINGS)
 
-    def group_by_site(self) -> Mapping[Site, "_Listed"]:
-        """Return, by site, the datasets that it listed before the answers."""
-        listed: defaultdict[Site, _Listed] = defaultdict(_Listed)
+    def was_available(self, did: Did, site: Site) -> bool:
+        """Return True if *did* was AVAILABLE at *site* before the answers of this cycle."""
+        fact = self.previous.get(did, NO_LISTINGS).get(site)
+        return fact is not None and fact.state is DatasetState.AVAILABLE
+
+    def find_lost(self) -> dict[Site, set[Did]]:
+        """Return, by site, the datasets that it listed before the answers and does not list now."""
+        lost: dict[Site, set[Did]] = {}
         for did, listings in self.previous.items():
             current = self.current.get(did, NO_LISTINGS)
-            for site, fact in listings.items():
-                one = listed[site]
-                one.count += 1
-                if site not in current:
-                    one.lost_dids.add(did)
-                if fact.state is DatasetState.AVAILABLE:
-                    one.available_dids.add(did)
-        return listed
-
-    def new_counts(self) -> Counter[Site]:
-        """Return, by site, the number of newly listed datasets; empty in the first cycle."""
-        counts: Counter[Site] = Counter()
-        for did, listings in self.current.items() if self.previous else ():
-            counts.update(listings.keys() - self.previous.get(did, NO_LISTINGS).keys())
-        return counts
-
-
-@dataclass(slots=True)
-class _Listed:
-    """The number of datasets that a site listed, those of them that it no longer lists, and the AVAILABLE."""
-
-    count: int = 0
-    lost_dids: set[Did] = field(default_factory=set)
-    available_dids: set[Did] = field(default_factory=set)
+            if current is not listings:  # most records do not change
+                for site in listings.keys() - current.keys():
+                    lost.setdefault(site, set()).add(did)
+        return lost
 
 
 def find_listings(
@@ -175,88 +182,38 @@ class GuardResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _SiteLoss:
-    """The loss at one site before the guard decides.
+class _Loss:
+    """The datasets that are missing at one site, before the guard decides whether to hold the loss.
 
-    ``listed_count`` is the number of datasets at the site before this cycle, ``available_dids`` the AVAILABLE
-    ones of them. ``lost_dids`` are missing in this cycle. ``unread_dids`` were held before, and this cycle
-    has no new answer about them.
-    ``is_site_read`` means that the site also lists a dataset that is neither lost nor unread.
+    The loss of ``missing_polls`` is doubtful: each of these datasets has the number of further polls that
+    confirmed its loss. The loss of ``settled_dids`` is final: enough polls confirmed it, or the operator
+    approved it. ``lost_dids`` are those of both that the site listed until this cycle. ``is_confirmed``: the
+    poll of this cycle is one more confirmation. ``is_site_read``: the site lists a dataset that is neither
+    lost nor held without a new answer. ``previous`` is the hold of the last cycle, if any.
     """
 
-    listed_count: int
-    available_dids: AbstractSet[Did]
-    lost_dids: AbstractSet[Did]
-    unread_dids: AbstractSet[Did]
+    missing_polls: Mapping[Did, int]
+    settled_dids: AbstractSet[Did]
     approved_dids: AbstractSet[Did]
+    lost_dids: AbstractSet[Did]
+    is_confirmed: bool
     is_site_read: bool
     previous: HeldLoss | None
 
-    def is_confirmation(self, now: datetime, poll_spacing: timedelta) -> bool:
-        """Return True if the poll of this cycle counts as one more confirmation of the loss."""
-        return bool(self.lost_dids) and (
-            self.previous is None or now - self.previous.last_confirmed_at >= poll_spacing
-        )
-
-    def count_confirmations(self, now: datetime, poll_spacing: timedelta) -> dict[Did, int]:
-        """Return, by missing dataset, the number of further polls that confirmed its loss."""
-        last = self.previous.missing_polls if self.previous else {}
-        more = int(self.is_confirmation(now, poll_spacing))
-        lost = {did: last[did] + more if did in last else 0 for did in self.lost_dids}
-        counts = lost | {did: last[did] for did in self.unread_dids}
-        return {did: polls for did, polls in sorted(counts.items()) if did not in self.approved_dids}
-
-    def hold(
-        self, missing_polls: Mapping[Did, int], cause: HoldCause, now: datetime, poll_spacing: timedelta
-    ) -> HeldLoss:
+    def hold(self, listed_count: int, cause: HoldCause, now: datetime) -> HeldLoss:
         """Return the held loss. The previous hold continues if one of its datasets is still missing."""
         last = self.previous
-        is_same_hold = last is not None and not last.missing_polls.keys().isdisjoint(missing_polls)
+        is_same_hold = last is not None and not last.missing_polls.keys().isdisjoint(self.missing_polls)
         return HeldLoss(
             started_at=last.started_at if last and is_same_hold else now,
-            last_confirmed_at=last.last_confirmed_at
-            if last and not self.is_confirmation(now, poll_spacing)
-            else now,
-            missing_polls=missing_polls,
-            listed_count=self.listed_count,
+            last_confirmed_at=last.last_confirmed_at if last and not self.is_confirmed else now,
+            missing_polls=self.missing_polls,
+            listed_count=listed_count,
             cause=cause,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _DoubtfulLoss:
-    """The missing datasets of one site.
-
-    The loss of ``confirmed_dids`` is certain, the loss of ``missing_polls`` is doubtful.
-    """
-
-    loss: _SiteLoss
-    missing_polls: Mapping[Did, int]
-    confirmed_dids: AbstractSet[Did]
-
-    @property
-    def missing_available_count(self) -> int:
-        return len(self.missing_polls.keys() & self.loss.available_dids)
-
-    @property
-    def settled_dids(self) -> AbstractSet[Did]:
-        """Return the datasets whose loss is final, after enough polls or by the operator's approval."""
-        return self.confirmed_dids | self.loss.approved_dids
-
-    @property
-    def listed_count(self) -> int:
-        return self.loss.listed_count - len(self.settled_dids)
-
-    @property
-    def available_count(self) -> int:
-        return len(self.loss.available_dids - self.settled_dids)
-
-    @property
-    def is_everything_missing(self) -> bool:
-        return len(self.missing_polls) == self.listed_count
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LossCheck:
     """One check for lost datasets between the memories before and after this cycle's answers.
 
@@ -284,44 +241,57 @@ class LossCheck:
     poll_spacing: timedelta
     now: datetime
 
+    @cached_property
+    def change(self) -> ListingChange:
+        """The listings before and after the answers."""
+        return ListingChange(
+            find_listings(self.previous, self.demanded_dids, self.retired),
+            find_listings(self.current, self.demanded_dids, self.retired),
+        )
+
     def run(self) -> GuardResult:
         """Hold a loss that is too large: the returned memories keep the facts of the missing datasets."""
         if not self.settings.confirm_polls:
             return GuardResult(self.current)
-        change = ListingChange(
-            find_listings(self.previous, self.demanded_dids, self.retired),
-            find_listings(self.current, self.demanded_dids, self.retired),
-        )
-        doubts = {site: self._doubt(loss) for site, loss in self._find_losses(change).items()}
-        causes = _find_causes(doubts, self.settings.site_share)
-        memories = self._hold_facts(doubts, causes)
-        unnamed_sites = find_unnamed_sites(memories, self.demanded_dids, doubts.keys())
-        holds = self._hold_unnamed(unnamed_sites, doubts) | {
-            site: doubts[site].loss.hold(doubts[site].missing_polls, cause, self.now, self.poll_spacing)
-            for site, cause in causes.items()
+        listed, lost_dids = self.change.listed, self.change.find_lost()
+        losses = {
+            site: self._judge(site, lost_dids.get(site, set()))
+            for site in sorted(lost_dids.keys() | (self.held_losses.keys() & listed.keys()))
         }
-        return GuardResult(memories, dict(sorted(holds.items())), self._release_reasons(doubts))
+        causes = self._find_causes(losses)
+        memories = self._hold_facts(losses, causes)
+        unnamed_sites = find_unnamed_sites(memories, self.demanded_dids, listed.keys())
+        holds = self._hold_unnamed(unnamed_sites) | {
+            site: losses[site].hold(listed[site], cause, self.now) for site, cause in causes.items()
+        }
+        return GuardResult(memories, dict(sorted(holds.items())), self._release_reasons(losses))
 
-    def _find_losses(self, change: ListingChange) -> dict[Site, _SiteLoss]:
-        new_counts = change.new_counts()
-        losses = {}
-        for site, listed in sorted(change.group_by_site().items()):
-            held = self.held_losses.get(site)
-            held_dids = held.missing_polls.keys() if held else frozenset[Did]()
-            previous = held if held and held.cause is not HoldCause.UNNAMED else None
-            lost = listed.lost_dids
-            same = {did for did in held_dids if change.lists_now(did, site) and self._is_unread(site, did)}
-            unread = same if previous else set()
-            losses[site] = _SiteLoss(
-                listed_count=listed.count,
-                available_dids=listed.available_dids,
-                lost_dids=lost,
-                unread_dids=unread,
-                approved_dids=self.approved_losses.get(site, frozenset()) & held_dids & (lost | same),
-                is_site_read=listed.count - len(lost) + new_counts[site] > len(unread),
-                previous=previous,
-            )
-        return losses
+    def _judge(self, site: Site, lost_dids: AbstractSet[Did]) -> _Loss:
+        """Return the loss of *lost_dids* at *site*, and of the datasets held there that were not read again.
+
+        Polls confirm only a loss at a site that a catalogue lists, not a hold of the cause UNNAMED.
+        """
+        held = self.held_losses.get(site)
+        held_dids = held.missing_polls.keys() if held else frozenset[Did]()
+        previous = held if held and held.cause is not HoldCause.UNNAMED else None
+        last_polls = previous.missing_polls if previous else {}
+        unread = {did for did in held_dids if self.change.lists_now(did, site) and self._is_unread(site, did)}
+        approved = self.approved_losses.get(site, frozenset()) & held_dids & (lost_dids | unread)
+        is_confirmed = bool(lost_dids) and (
+            previous is None or self.now - previous.last_confirmed_at >= self.poll_spacing
+        )
+        polls = {did: last_polls[did] + is_confirmed if did in last_polls else 0 for did in lost_dids}
+        polls |= {did: last_polls[did] for did in unread & last_polls.keys()}
+        settled = {did for did, count in polls.items() if count >= self.settings.confirm_polls} | approved
+        return _Loss(
+            missing_polls={did: polls[did] for did in sorted(polls.keys() - settled)},
+            settled_dids=settled,
+            approved_dids=approved,
+            lost_dids=lost_dids,
+            is_confirmed=is_confirmed,
+            is_site_read=self.change.listed_now[site] > len(unread & last_polls.keys()),
+            previous=previous,
+        )
 
     def _is_unread(self, site: Site, did: Did) -> bool:
         """Return True if all facts of *did* at *site* are the same before and after the answers."""
@@ -330,84 +300,85 @@ class LossCheck:
             for name, memory in self.current.items()
         )
 
-    def _doubt(self, loss: _SiteLoss) -> _DoubtfulLoss:
-        confirmations = loss.count_confirmations(self.now, self.poll_spacing)
-        confirmed = {did for did, polls in confirmations.items() if polls >= self.settings.confirm_polls}
-        missing_polls = {did: polls for did, polls in confirmations.items() if did not in confirmed}
-        return _DoubtfulLoss(loss, missing_polls, confirmed)
+    def _find_causes(self, losses: Mapping[Site, _Loss]) -> dict[Site, HoldCause]:
+        """Return the sites whose loss the guard holds, each with the cause.
+
+        A site that alone loses too many datasets is not part of the sum for all sites.
+        """
+        losing = {site: loss for site, loss in losses.items() if loss.missing_polls}
+        if not losing:
+            return {}
+        alone = {site for site in losing if self._is_shrink([site], losses, self.settings.site_share)}
+        missing_dids = {did for loss in losing.values() for did in loss.missing_polls}
+        sites = self.change.listed.keys()
+        is_total_shrink = (
+            len(missing_dids) >= _MIN_TOTAL_LOSS and all(self._is_emptied(site, losses) for site in sites)
+        ) or self._is_shrink(sites - alone, losses, _ALL_SHARE)
+        causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in losing}
+        # If the guard holds the loss of another site, it also holds the loss of a site that lost all its
+        # datasets, even if these are few.
+        emptied = {site for site in losing if alone and self._is_emptied(site, losses)}
+        return (
+            causes if is_total_shrink else {s: cause for s, cause in causes.items() if s in alone | emptied}
+        )
+
+    def _is_emptied(self, site: Site, losses: Mapping[Site, _Loss]) -> bool:
+        """Return True if all datasets of *site* whose loss is not final are missing."""
+        loss = losses.get(site)
+        return loss is not None and len(loss.missing_polls) == self.change.listed[site] - len(
+            loss.settled_dids
+        )
+
+    def _is_shrink(self, sites: Collection[Site], losses: Mapping[Site, _Loss], share: float) -> bool:
+        """Return True if *sites* miss more than *share* of the listed, or of the AVAILABLE, datasets."""
+        listed = sum(self.change.listed[site] for site in sites)
+        available = sum(self.change.available[site] for site in sites)
+        missing = missing_available = 0
+        for site in losses.keys() & sites:
+            loss = losses[site]
+            listed -= len(loss.settled_dids)
+            available -= sum(self.change.was_available(did, site) for did in loss.settled_dids)
+            missing += len(loss.missing_polls)
+            missing_available += sum(self.change.was_available(did, site) for did in loss.missing_polls)
+        return _is_too_much(missing, listed, share) or _is_too_much(missing_available, available, share)
 
     def _hold_facts(
-        self, doubts: Mapping[Site, _DoubtfulLoss], causes: Mapping[Site, HoldCause]
+        self, losses: Mapping[Site, _Loss], causes: Mapping[Site, HoldCause]
     ) -> dict[str, CatalogueMemory]:
         """Return the current memories with the facts of held datasets and without the approved losses."""
-        held_dids = {site: doubts[site].missing_polls.keys() & doubts[site].loss.lost_dids for site in causes}
-        released_dids = {
-            site: doubt.loss.approved_dids - doubt.loss.lost_dids
-            for site, doubt in doubts.items()
-            if doubt.loss.approved_dids
-        }
-        unread_sites = {site for site in causes if not doubts[site].loss.is_site_read}
+        held_dids = {site: losses[site].missing_polls.keys() & losses[site].lost_dids for site in causes}
+        released_dids = {site: loss.approved_dids - loss.lost_dids for site, loss in losses.items()}
+        unread_sites = {site for site in causes if not losses[site].is_site_read}
         return {
             name: _apply_holds(memory, self.previous[name], held_dids, released_dids, unread_sites)
             for name, memory in self.current.items()
         }
 
-    def _hold_unnamed(
-        self, unnamed_sites: Mapping[Site, Collection[Did]], doubts: Mapping[Site, _DoubtfulLoss]
-    ) -> dict[Site, HeldLoss]:
+    def _hold_unnamed(self, unnamed_sites: Mapping[Site, Collection[Did]]) -> dict[Site, HeldLoss]:
         """Return a hold for each site that no catalogue lists any more. Polls cannot confirm this loss."""
         holds = {}
         for site, dids in unnamed_sites.items():
             held = self.held_losses.get(site)
             start = held.started_at if held and held.cause is HoldCause.UNNAMED else self.now
-            polls, listed_count = dict.fromkeys(sorted(dids), 0), doubts[site].loss.listed_count
-            holds[site] = HeldLoss(start, start, polls, listed_count, HoldCause.UNNAMED)
+            polls = dict.fromkeys(sorted(dids), 0)
+            holds[site] = HeldLoss(start, start, polls, self.change.listed[site], HoldCause.UNNAMED)
         return holds
 
-    def _release_reasons(self, doubts: Mapping[Site, _DoubtfulLoss]) -> dict[Site, dict[Did, str]]:
+    def _release_reasons(self, losses: Mapping[Site, _Loss]) -> dict[Site, dict[Did, str]]:
         """Return the datasets whose hold ended, and why. Do not reword: the history stores the reasons."""
-        reason = f"{format_count(self.settings.confirm_polls, 'further poll')} said that it is gone"
-        reasons = {
-            site: dict.fromkeys(sorted(doubt.confirmed_dids), reason)
-            | dict.fromkeys(sorted(doubt.loss.approved_dids), "gone, as the operator approved")
-            for site, doubt in doubts.items()
+        polled = f"{format_count(self.settings.confirm_polls, 'further poll')} said that it is gone"
+        return {
+            site: {
+                did: "gone, as the operator approved" if did in loss.approved_dids else polled
+                for did in sorted(loss.settled_dids)
+            }
+            for site, loss in losses.items()
+            if loss.settled_dids
         }
-        return {site: reasons_by_did for site, reasons_by_did in reasons.items() if reasons_by_did}
 
 
-def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], site_share: float) -> dict[Site, HoldCause]:
-    """Return the sites whose loss the guard holds, each with the cause.
-
-    A site that alone loses too many datasets is not part of the sum for all sites.
-    """
-    losing = {site for site, doubt in doubts.items() if doubt.missing_polls}
-    is_nothing_left = all(doubt.is_everything_missing for doubt in doubts.values())
-    missing_dids = {did for doubt in doubts.values() for did in doubt.missing_polls}
-    alone = {site for site in losing if _is_shrink([doubts[site]], site_share, _MIN_DATASETS)}
-    others = [doubt for site, doubt in doubts.items() if site not in alone]
-    is_total_shrink = (is_nothing_left and len(missing_dids) >= _MIN_TOTAL_LOSS) or _is_shrink(
-        others, _ALL_SHARE, _MIN_DATASETS
-    )
-    causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in sorted(losing)}
-    # If the guard holds the loss of another site, it also holds the loss of a site that lost all its
-    # datasets, even if these are few.
-    emptied = {site for site in losing if alone and doubts[site].is_everything_missing}
-    return causes if is_total_shrink else {s: cause for s, cause in causes.items() if s in alone | emptied}
-
-
-def _is_shrink(doubts: Collection[_DoubtfulLoss], share: float, min_datasets: int) -> bool:
-    """Return True if more than *share* of the listed, or of the AVAILABLE, datasets are missing."""
-    missing = sum(len(doubt.missing_polls) for doubt in doubts)
-    listed = sum(doubt.listed_count for doubt in doubts)
-    missing_available = sum(doubt.missing_available_count for doubt in doubts)
-    available = sum(doubt.available_count for doubt in doubts)
-    return _is_too_much(missing, listed, share, min_datasets) or _is_too_much(
-        missing_available, available, share, min_datasets
-    )
-
-
-def _is_too_much(missing_count: int, total_count: int, share: float, min_datasets: int) -> bool:
-    return missing_count >= max(1, min_datasets) and missing_count > share * total_count
+def _is_too_much(missing_count: int, total_count: int, share: float) -> bool:
+    return missing_count >= _MIN_DATASETS and missing_count > share * total_count
 
 
 def _apply_holds(
