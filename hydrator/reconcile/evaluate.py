@@ -22,6 +22,7 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )
+from hydrator.reconcile.ads.drafts import states_of
 from hydrator.reconcile.ads.site_ads import (
     BUDGET,
     Budget,
@@ -30,7 +31,6 @@ from hydrator.reconcile.ads.site_ads import (
     assign_generations,
     draft_site_ads,
     empty_draft,
-    facts_of,
     redraft,
 )
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -219,7 +219,7 @@ class _Cycle:
             if site not in drafts
             and site not in listed
             and self.now - ad.as_of > self.settings.daemon.max_age
-            and not facts_of(ad)
+            and not states_of(ad)
         )
 
     def add_unseen(

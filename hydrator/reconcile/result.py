@@ -1,13 +1,25 @@
 """Result of one cycle: a report of all steps."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hydrator.domain.model import DaemonKnowledge, Demand, Plan, PublishedAd, Site
+from hydrator.domain.model import (
+    DaemonKnowledge,
+    DatasetState,
+    Demand,
+    Did,
+    Plan,
+    PublishedAd,
+    Site,
+    SiteAd,
+    to_unix,
+)
+from hydrator.domain.text import matches_any
+from hydrator.reconcile.ads.drafts import states_of
 from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.evaluate import Evaluation
-from hydrator.reconcile.history import ChangeContext, HistoryEntry, build_entry
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.state import Approve, PendingCommands, ReconcileState
 
@@ -78,23 +90,40 @@ class CycleReport:
 
 def history_entries(previous: ReconcileState, report: CycleReport) -> list[HistoryEntry]:
     """Build a history entry for every ad that got a new generation in this cycle."""
-    evaluation = report.evaluation
-    colliding_dids = frozenset(did for clash in evaluation.snapshot.case_collisions for did in clash)
     entries = []
-    for site, ad in sorted(evaluation.ads.items()):
+    for site, ad in sorted(report.evaluation.ads.items()):
         old = previous.ads.get(site)
-        if old and old.generation == ad.generation:
-            continue
-        facts = evaluation.snapshot.sites.get(site)
-        context = ChangeContext(
-            demanded_dids=report.demand.dids,
-            colliding_dids=colliding_dids,
-            facts=facts.facts if facts else {},
-            released=evaluation.released.get(site, {}),
-            never=report.demand.never,
-        )
-        entries.append(build_entry(old, ad, context, now=report.started_at))
+        if not old or old.generation != ad.generation:
+            changes = tuple(_find_changes(states_of(old) if old else {}, ad, report))
+            entries.append(HistoryEntry(report.started_at, ad, changes))
     return entries
+
+
+def _find_changes(before: Mapping[Did, str], ad: SiteAd, report: CycleReport) -> Iterator[DatasetChange]:
+    """Yield the changes of *ad* since the states *before*, in which a name may be private by now."""
+    at, after = to_unix(report.started_at), states_of(ad)
+    for did in sorted({did for did, _ in before.items() ^ after.items()}):
+        if not matches_any(did, report.demand.never):
+            state = after.get(did)
+            yield DatasetChange(at, did, before.get(did), state, _explain_change(did, ad.site, state, report))
+
+
+def _explain_change(did: Did, site: Site, state: str | None, report: CycleReport) -> str:
+    """Return the reason why *did* is in this *state* in the ad of *site* now, or has left the ad."""
+    snapshot, released = report.evaluation.snapshot, report.evaluation.released.get(site, {})
+    if state == DatasetState.UNKNOWN:
+        return "no catalogue has answered about it for longer than the age bound"
+    if state:
+        return "its catalogue says so"
+    if did in released:
+        return released[did]
+    if did not in report.demand.dids:
+        return "no longer demanded"
+    if any(did in clash for clash in snapshot.case_collisions):
+        return "only letter case tells it from another"
+    if site in snapshot.sites and did in snapshot.sites[site].facts:
+        return "no room in the ad"
+    return "its catalogue says that it is gone"
 
 
 def build_knowledge(report: CycleReport) -> DaemonKnowledge:

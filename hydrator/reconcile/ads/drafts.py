@@ -143,7 +143,7 @@ _NO_SETS = ((contract.SETS, "[]"), (contract.SETS_AS_OF, "[]"))
 
 def names_any(ad: SiteAd, patterns: tuple[str, ...]) -> bool:
     """Return True if *ad* names a dataset that matches one of *patterns*."""
-    names = (*facts_of(ad), *(name for key in read_shares(ad) for name in names_of(key)))
+    names = (*states_of(ad), *(name for key in read_shares(ad) for name in names_of(key)))
     return any(matches_any(name, patterns) for name in names)
 
 
@@ -195,6 +195,12 @@ def redraft(ad: SiteAd, demand: Demand, *, now: datetime, max_age: timedelta) ->
     return Draft(ad.site, ad.as_of, content)
 
 
+def states_of(ad: SiteAd) -> dict[Did, str]:
+    """Return the states of the datasets that *ad* lists."""
+    entries = _ENTRY.findall(dict(ad.content).get(contract.DATASET_STATES, ""))
+    return {Did(did): state.strip('"') for did, state in entries}
+
+
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     """Return the facts that *ad* lists, each with its age.
 
@@ -204,10 +210,10 @@ def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     fractions = dict(_ENTRY.findall(lines.get(contract.DATASET_FRACTIONS, "")))
     ages = dict(_ENTRY.findall(lines.get(contract.DATASET_AS_OF, "")))
     facts = {}
-    for did, state in _ENTRY.findall(lines.get(contract.DATASET_STATES, "")):
+    for did, state in states_of(ad).items():
         with suppress(ValueError, OverflowError, OSError):
-            facts[Did(did)] = Fact(
-                DatasetState(state.strip('"')),
+            facts[did] = Fact(
+                DatasetState(state),
                 from_unix(int(ages[did])) if did in ages else ad.as_of,
                 float(fractions[did]) if did in fractions else None,
             )
