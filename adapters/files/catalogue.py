@@ -1,18 +1,16 @@
 """File catalogue: one TOML or JSON file, read again when it changes; see :mod:`.catalogue_format`."""
 
-import hashlib
 import os
-import stat
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from adapters.did_matching import case_variants, filter_by_patterns
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
-from hydrator.domain.files import file_signature
+from hydrator.domain.files import file_signature, read_regular
 from hydrator.domain.model import Did, Seen, Site, Survey
 from hydrator.domain.ports import Clock
 
@@ -21,28 +19,12 @@ from .catalogue_format import ParsedFile, parse_file
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """``as_of`` may be ahead of the local clock by this much, and then counts as now."""
 
+MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_READS: Final = 3
 """Attempts to read a file that changes while it is read."""
 
 SETTLE_SECONDS: Final = 2.0
 """Seconds after a change during which a further change may leave the file's times unchanged."""
-
-DescriptorReader = Callable[[int], bytes]
-
-
-class _CachedFile(NamedTuple):
-    """The parsed file; its signature (size, times) and digest show whether the file changed."""
-
-    signature: tuple[int, ...]
-    is_settled: bool
-    digest: bytes
-    contents: ParsedFile
-
-
-def read_descriptor(descriptor: int) -> bytes:
-    """Return all bytes of an open file."""
-    with os.fdopen(os.dup(descriptor), "rb") as file:
-        return file.read()
 
 
 class FileCatalogue:
@@ -54,7 +36,7 @@ class FileCatalogue:
         clock: a function that returns the present time: the time of the readings if the file has no
             ``as_of``.
         default_scope: the scope for names without a scope in the file.
-        read_all: a function that reads an open file; tests replace this function.
+        read_file: a function that reads a file and its status; tests replace this function.
     """
 
     def __init__(
@@ -64,14 +46,15 @@ class FileCatalogue:
         clock: Clock,
         default_scope: str | None = None,
         *,
-        read_all: DescriptorReader = read_descriptor,
+        read_file: Callable[[Path, int], tuple[bytes, os.stat_result]] = read_regular,
     ) -> None:
         self.name = name
         self._path = path
         self._clock = clock
         self._default_scope = default_scope
-        self._read_all = read_all
-        self._cache: _CachedFile | None = None
+        self._read_file = read_file
+        self._cache: tuple[tuple[int, ...], ParsedFile] | None = None
+        """The signature and the content of a file that has not just changed."""
         self._known_sites: frozenset[Site] = frozenset()
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
@@ -115,15 +98,10 @@ class FileCatalogue:
         return min(contents.as_of, now)
 
     def _load(self) -> ParsedFile:
-        """Return the current content of the file; parse the file only if its bytes changed."""
+        """Return the current content of the file; parse the file only if it changed."""
         try:
-            cache = self._cache
-            if (
-                cache is not None
-                and cache.is_settled
-                and cache.signature == file_signature(self._path.stat())
-            ):
-                return cache.contents
+            if self._cache and self._cache[0] == file_signature(self._path.stat()):
+                return self._cache[1]
             signature, data = self._read_unchanged()
         except PermissionError as exc:
             raise CatalogueDenied(
@@ -131,40 +109,26 @@ class FileCatalogue:
             ) from exc
         except OSError as exc:
             raise CatalogueUnreachable(self.name, f"{self._path}: {exc.strerror}") from exc
-        digest = hashlib.blake2b(data).digest()
-        is_same = cache is not None and cache.digest == digest
         try:
-            contents = (
-                cache.contents
-                if cache and is_same
-                else parse_file(self._path.suffix, data, self._default_scope)
-            )
+            contents = parse_file(self._path.suffix, data, self._default_scope)
         except ValueError as exc:
             raise CatalogueGarbled(self.name, f"{self._path}: {exc}") from exc
-        self._cache = _CachedFile(signature, _is_settled(signature), digest, contents)
+        self._cache = (signature, contents) if _is_settled(signature) else None
         return contents
 
     def _read_unchanged(self) -> tuple[tuple[int, ...], bytes]:
         """Read the file; try again if the file changes or is replaced during the read.
 
         Raises:
-            OSError: the file cannot be opened or read.
-            CatalogueUnreachable: the file changed during each read, or is not a regular file.
+            OSError: the file cannot be read.
+            CatalogueUnreachable: the file changed during each read.
         """
         for _ in range(MAX_READS):
-            # if the path is a named pipe, open without O_NONBLOCK would block
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                before = os.fstat(descriptor)
-                if not stat.S_ISREG(before.st_mode):
-                    raise CatalogueUnreachable(self.name, f"{self._path}: not a regular file")
-                data = self._read_all(descriptor)
-                after = os.fstat(descriptor)
-            finally:
-                os.close(descriptor)
-            # ignore ctime: a rename or an unlink of the file changes ctime, but not the bytes
-            is_whole = _bytes_signature(before) == _bytes_signature(after) and len(data) == after.st_size
-            if is_whole and _bytes_signature(self._path.stat()) == _bytes_signature(after):
+            data, before = self._read_file(self._path, MAX_BYTES)
+            after = self._path.stat()
+            # not the ctime, the last value: a rename or an unlink changes it, but not the bytes
+            is_same = file_signature(before)[:-1] == file_signature(after)[:-1]
+            if is_same and len(data) == after.st_size:
                 return file_signature(before), data
         reason = f"{self._path}: the file changed during each of {MAX_READS} reads; replace it by a rename"
         raise CatalogueUnreachable(self.name, reason)
@@ -178,11 +142,6 @@ def _reading(did: Did, at: datetime, contents: ParsedFile) -> Seen:
         bytes_total=entry.bytes_total if entry else None,
         case_variants=case_variants(did, contents.case_groups),
     )
-
-
-def _bytes_signature(status: os.stat_result) -> tuple[int, ...]:
-    """Return the file's signature without ctime: a rename or an unlink also changes ctime."""
-    return file_signature(status)[:4]
 
 
 def _is_settled(signature: tuple[int, ...]) -> bool:

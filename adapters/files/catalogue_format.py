@@ -18,16 +18,29 @@ file, if the file changes during the read, does not parse or is empty, or if ``c
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, NotRequired
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    with_config,
+)
+from pydantic_core import ErrorDetails
+from typing_extensions import TypedDict
 
 from adapters.did_matching import group_by_lower_case
 from adapters.untrusted_text import Record
-from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, parse_did
 from hydrator.domain.text import format_count, shorten_list
-from hydrator.domain.untrusted import moment_in_utc, valid_time
+from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, moment_in_utc, valid_time
 
 STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
     "available": ReplicaState.COMPLETE,
@@ -57,6 +70,88 @@ class ParsedFile(NamedTuple):
     case_groups: Mapping[str, frozenset[Did]]
 
 
+# -- the form of the decoded file
+
+
+def _read_time(value: object) -> datetime:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("it is not a time like 2026-11-21T02:00:00Z") from None
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise ValueError(f"{value.isoformat()} has no time zone (UTC ends in Z)")
+    moment = moment_in_utc(value) if isinstance(value, datetime) else valid_time(value)
+    if moment is None:
+        raise ValueError(
+            "must be a time like 2026-11-21T02:00:00Z, or Unix seconds, from 1970 to the year 9999"
+        )
+    return moment
+
+
+def _check_site_name(name: str) -> str:
+    if not (name and name == name.strip() and name.isprintable() and len(name) <= 255):
+        raise ValueError("it cannot be the name of a site")
+    return name
+
+
+def _check_unique(names: list[str]) -> list[str]:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ValueError(f"{name!r} is given twice")
+    return names
+
+
+def _add_scope(name: str, info: ValidationInfo) -> Did:
+    return parse_did(name, info.context)
+
+
+def _check_fraction(state: "_State") -> "_State":
+    if state["state"] == "available" and state.get("fraction") not in (None, 1):
+        raise ValueError("an available dataset is complete: omit fraction, or use the state partial")
+    return state
+
+
+_Count = Annotated[int, Field(ge=0, le=MAX_CLASSAD_INTEGER, strict=True)]
+_SiteName = Annotated[str, AfterValidator(_check_site_name)]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _State(TypedDict):
+    state: Literal["available", "staging", "partial", "nearline", "stuck", "unavailable"]
+    fraction: NotRequired[Annotated[float, Field(ge=0, le=1, strict=True)] | None]
+
+
+_OneState = Annotated[
+    _State,
+    BeforeValidator(lambda value: {"state": value} if isinstance(value, str) else value),
+    AfterValidator(_check_fraction),
+]
+_States = Annotated[
+    list[_OneState],
+    Field(min_length=1),
+    BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
+]
+"""One state, or one for each storage element of the site; a state is a word, or a table with a fraction."""
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _Dataset(TypedDict):
+    bytes: NotRequired[_Count | None]
+    sites: NotRequired[dict[_SiteName, _States]]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _File(TypedDict):
+    as_of: NotRequired[Annotated[datetime, BeforeValidator(_read_time)]]
+    sites: NotRequired[Annotated[list[_SiteName], AfterValidator(_check_unique)]]
+    count: NotRequired[_Count]
+    datasets: dict[Annotated[Did, AfterValidator(_add_scope)], _Dataset]
+
+
+_FILE: TypeAdapter[_File] = TypeAdapter(_File)
+
+
 def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFile:
     """Parse *data* as TOML or JSON, by the *suffix*; names without a scope get *default_scope*.
 
@@ -67,12 +162,33 @@ def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFil
         document = _decode(suffix, data)
     except (ValueError, RecursionError) as exc:
         raise ValueError(_describe_error(exc)) from exc
-    parser = _FileParser(default_scope)
-    contents = parser.parse(document)
-    if parser.problems:
-        listed = shorten_list(parser.problems, "; ", limit=MAX_PROBLEMS_SHOWN)
-        raise ValueError(f"{format_count(len(parser.problems), 'problem')}: {listed}")
-    return contents
+    problems = [*_find_wrong_count(document)]
+    try:
+        file = _FILE.validate_python(document, context=default_scope)
+        problems += _find_contradictions(document, file, default_scope)
+    except ValidationError as error:
+        problems += map(_describe_problem, error.errors(include_url=False))
+    if problems:
+        listed = shorten_list(problems, "; ", limit=MAX_PROBLEMS_SHOWN)
+        raise ValueError(f"{format_count(len(problems), 'problem')}: {listed}")
+    datasets = {did: _build_entry(did, table) for did, table in file["datasets"].items()}
+    named = {replica.site for entry in datasets.values() for replica in entry.replicas}
+    return ParsedFile(
+        file.get("as_of"),
+        frozenset(map(Site, file["sites"])) if "sites" in file else frozenset(named),
+        "sites" in file,
+        datasets,
+        group_by_lower_case(datasets),
+    )
+
+
+def _build_entry(did: Did, table: _Dataset) -> DatasetEntry:
+    replicas = tuple(
+        Replica(did, Site(site), STATE_BY_WORD[one["state"]], one.get("fraction"))
+        for site, states in sorted(table.get("sites", {}).items())
+        for one in states
+    )
+    return DatasetEntry(replicas, table.get("bytes"))
 
 
 def _decode(suffix: str, data: bytes) -> dict[str, Any]:
@@ -112,177 +228,49 @@ def _describe_error(exc: Exception) -> str:
     return f"the file cannot be read: {str(exc)[:300]}"
 
 
-class _FileParser:
-    """A parser of the decoded file; ``problems`` collects everything that is wrong in the file."""
+_MESSAGES = {
+    "missing": "is missing",
+    "dict_type": "must be a table",
+    "list_type": "must be a list",
+    "too_short": "the list of states is empty",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+}
+"""Sentences in place of those of pydantic, which name Python's types."""
 
-    def __init__(self, default_scope: str | None) -> None:
-        self.problems: list[str] = []
-        self._default_scope = default_scope
-        self._sites: frozenset[Site] | None = None
-        """The sites that the file lists; None without a list."""
 
-    def parse(self, document: Record) -> ParsedFile:
-        self._check_keys(document, ("as_of", "sites", "count", "datasets"), "")
-        as_of = self._parse_as_of(document["as_of"]) if "as_of" in document else None
-        if "sites" in document:
-            self._sites = self._parse_sites(document["sites"])
-        datasets = self._parse_datasets(document)
-        named_sites = {replica.site for entry in datasets.values() for replica in entry.replicas}
-        return ParsedFile(
-            as_of,
-            frozenset(named_sites if self._sites is None else self._sites),
-            self._sites is not None,
-            datasets,
-            group_by_lower_case(datasets),
+def _describe_problem(detail: ErrorDetails) -> str:
+    """Return a sentence about a problem that pydantic found, with the key as it is written in the file."""
+    # pydantic adds the index in a list of states, and "[key]" where the key itself is wrong
+    place = [part[:200] for part in detail["loc"] if isinstance(part, str) and part != "[key]"]
+    if place[0] == "datasets" and len(place) > 1:
+        place[1] = f'"{place[1]}"'
+    message = _MESSAGES.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    if detail["type"] == "extra_forbidden":
+        form = {1: _File, 3: _Dataset}.get(len(place), _State)
+        message = f"unknown key; use {', '.join(form.__annotations__)}"
+    given = detail["input"]
+    shown = f" (it is {str(given)[:50]!r})" if isinstance(given, str | int | float) else ""
+    return f"{'.'.join(place)}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _find_wrong_count(document: Record) -> Iterator[str]:
+    """Report a ``count`` that is not the number of datasets: the file may be truncated."""
+    count, tables = document.get("count"), document.get("datasets")
+    if type(count) is int and isinstance(tables, dict) and count != len(tables):
+        yield (
+            f"count: is {count}, but the file has {len(tables)} datasets: "
+            "the file is truncated or count is outdated"
         )
 
-    def _add_problem(self, key: str, problem: str) -> None:
-        self.problems.append(f"{key}: {problem}")
 
-    def _check_keys(self, table: Record, allowed_keys: tuple[str, ...], key_prefix: str) -> None:
-        for key in table:
-            if key not in allowed_keys:
-                self._add_problem(key_prefix + key[:200], f"unknown key; use {', '.join(allowed_keys)}")
-
-    def _parse_as_of(self, value: object) -> datetime | None:
-        if isinstance(value, str):
-            try:
-                value = datetime.fromisoformat(value)
-            except ValueError:
-                self._add_problem("as_of", f"{str(value)[:50]!r} is not a time like 2026-11-21T02:00:00Z")
-                return None
-        if isinstance(value, datetime) and value.tzinfo is None:
-            self._add_problem("as_of", f"{value.isoformat()} has no time zone (UTC ends in Z)")
-            return None
-        moment = moment_in_utc(value) if isinstance(value, datetime) else valid_time(value)
-        if moment is None:
-            example = "2026-11-21T02:00:00Z, or Unix seconds, from 1970 to the year 9999"
-            self._add_problem("as_of", f"must be a time like {example}")
-        return moment
-
-    def _parse_sites(self, value: object) -> frozenset[Site] | None:
-        if not isinstance(value, list):
-            self._add_problem("sites", 'must be a list of names, like ["UK", "AU"]')
-            return None
-        names = [
-            Site(name) for name in value if isinstance(name, str) and self._check_site_name(name, "sites")
-        ]
-        if len(names) < sum(isinstance(name, str) for name in value):
-            return None
-        if len(names) < len(value):
-            self._add_problem("sites", "must be a list of names only")
-            return None
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            self._add_problem("sites", f"{name!r} is given twice")
-        return frozenset(names)
-
-    def _check_site_name(self, name: str, key: str) -> bool:
-        if name and name == name.strip() and name.isprintable() and len(name) <= 255:
-            return True
-        self._add_problem(key, f"{name[:50]!r} cannot be the name of a site")
-        return False
-
-    def _parse_datasets(self, document: Record) -> dict[Did, DatasetEntry]:
-        tables = document.get("datasets")
-        if not isinstance(tables, dict):
-            missing = "missing; for a catalogue without datasets, write an empty [datasets]"
-            self._add_problem("datasets", missing if tables is None else "not a table")
-            return {}
-        self._check_count(document, len(tables))
-        datasets: dict[Did, DatasetEntry] = {}
-        for key, table in tables.items():
-            key_path = f'datasets."{key[:200]}"'
-            did = self._parse_did(key, key_path)
-            entry = self._parse_dataset(did, table, key_path)
-            if did is None or entry is None:
-                continue
-            if did in datasets:
-                self._add_problem(key_path, f"{did} is given twice, with its scope and without")
-            datasets[did] = entry
-        return datasets
-
-    def _check_count(self, document: Record, actual_count: int) -> None:
-        count = document.get("count", actual_count)
-        if not _is_whole_number(count):
-            self._add_problem("count", "must be a whole number, 0 or more")
-        elif count != actual_count:
-            self._add_problem(
-                "count",
-                f"is {count}, but the file has {actual_count} datasets: "
-                "the file is truncated or count is outdated",
-            )
-
-    def _parse_did(self, key: str, key_path: str) -> Did | None:
-        try:
-            return parse_did(key, self._default_scope)
-        except BadDid as exc:
-            self._add_problem(key_path, exc.reason)
-            return None
-
-    def _parse_dataset(self, did: Did | None, table: object, key: str) -> DatasetEntry | None:
-        if not isinstance(table, dict):
-            self._add_problem(key, "must be a table with bytes and sites")
-            return None
-        if not table.keys() <= {"bytes", "sites"}:
-            self._check_keys(table, ("bytes", "sites"), f"{key}.")
-        bytes_total = table.get("bytes")
-        if bytes_total is not None and not _is_whole_number(bytes_total):
-            self._add_problem(f"{key}.bytes", "must be a whole number, 0 or more")
-            bytes_total = None
-        states = table.get("sites", {})
-        if not isinstance(states, dict):
-            self._add_problem(f"{key}.sites", 'must be a table of sites, like sites.UK = "available"')
-            states = {}
-        replicas = self._parse_replicas(did, states, key)
-        return DatasetEntry(tuple(replicas), bytes_total)
-
-    def _parse_replicas(self, did: Did | None, states_by_site: Record, key_prefix: str) -> Iterable[Replica]:
-        for name, value in sorted(states_by_site.items()):
-            key = f"{key_prefix}.sites.{name[:200]}"
-            if self._sites is None:
-                is_valid = self._check_site_name(name, key)
-            else:
-                is_valid = name in self._sites
-                if not is_valid:
-                    self._add_problem(key, f"{name[:50]!r} is missing in the list sites of this file")
-            states = self._parse_states(value, key)
-            if is_valid and did is not None:
-                yield from (Replica(did, Site(name), *state) for state in states)
-
-    def _parse_states(self, value: object, key: str) -> list[tuple[ReplicaState, float | None]]:
-        """Parse one state, or a list of states: one state for each storage element of a site."""
-        values = value if isinstance(value, list) else [value]
-        if not values:
-            self._add_problem(key, "the list of states is empty; omit the site")
-        return [state for state in (self._parse_state(one, key) for one in values) if state]
-
-    def _parse_state(self, value: object, key: str) -> tuple[ReplicaState, float | None] | None:
-        """Parse a state and its fraction; *value* is a word (the state), or a table with both."""
-        table = {"state": value} if isinstance(value, str) else value
-        if not isinstance(table, dict):
-            self._add_problem(key, 'must be a state, or a table like { state = "staging", fraction = 0.5 }')
-            return None
-        if not table.keys() <= {"state", "fraction"}:
-            self._check_keys(table, ("state", "fraction"), f"{key}.")
-        word = table.get("state")
-        state = STATE_BY_WORD.get(word) if isinstance(word, str) else None
-        if state is None:
-            problem = "is missing" if word is None else f"{str(word)[:50]!r} is not a state"
-            self._add_problem(f"{key}.state", f"{problem}; use {', '.join(STATE_BY_WORD)}")
-            return None
-        fraction = table.get("fraction")
-        if fraction is None:
-            return state, None
-        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-            self._add_problem(f"{key}.fraction", "must be a number from 0 to 1")
-            return None
-        if state is ReplicaState.COMPLETE and fraction != 1:
-            self._add_problem(
-                f"{key}.fraction", "an available dataset is complete: omit fraction, or use the state partial"
-            )
-            return None
-        return state, float(fraction)
-
-
-def _is_whole_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _find_contradictions(document: Record, file: _File, default_scope: str | None) -> Iterator[str]:
+    """Report a dataset that is there with its scope and without, and a site that the list omits."""
+    if len(file["datasets"]) < len(document["datasets"]):
+        for did, count in Counter(parse_did(key, default_scope) for key in document["datasets"]).items():
+            if count > 1:
+                yield f'datasets."{did}": {did} is given twice, with its scope and without'
+    listed = set(file.get("sites", ()))
+    for did, table in file["datasets"].items() if "sites" in file else ():
+        for site in table.get("sites", {}).keys() - listed:
+            yield f'datasets."{did}".sites.{site}: {site!r} is missing in the list sites of this file'
