@@ -158,6 +158,20 @@ def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFil
     Raises:
         ValueError: the file is not valid; the message has all problems, each with its key.
     """
+    file = _read_file(suffix, data, default_scope)
+    datasets = {did: _build_entry(did, table) for did, table in file["datasets"].items()}
+    named = {replica.site for entry in datasets.values() for replica in entry.replicas}
+    return ParsedFile(
+        file.get("as_of"),
+        frozenset(map(Site, file["sites"])) if "sites" in file else frozenset(named),
+        "sites" in file,
+        datasets,
+        group_by_lower_case(datasets),
+    )
+
+
+def _read_file(suffix: str, data: bytes, default_scope: str | None) -> _File:
+    """Return the checked content of the file; see :func:`parse_file`."""
     try:
         document = _decode(suffix, data)
     except (ValueError, RecursionError) as exc:
@@ -171,15 +185,7 @@ def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFil
     if problems:
         listed = shorten_list(problems, "; ", limit=MAX_PROBLEMS_SHOWN)
         raise ValueError(f"{format_count(len(problems), 'problem')}: {listed}")
-    datasets = {did: _build_entry(did, table) for did, table in file["datasets"].items()}
-    named = {replica.site for entry in datasets.values() for replica in entry.replicas}
-    return ParsedFile(
-        file.get("as_of"),
-        frozenset(map(Site, file["sites"])) if "sites" in file else frozenset(named),
-        "sites" in file,
-        datasets,
-        group_by_lower_case(datasets),
-    )
+    return file
 
 
 def _build_entry(did: Did, table: _Dataset) -> DatasetEntry:
