@@ -203,18 +203,20 @@ def run_command(
             process = subprocess.Popen(
                 words, stdin=standard_input, stdout=output, stderr=error, start_new_session=True
             )
-            ends_at = time.monotonic() + limit.total_seconds()
             status, problem = None, ""
-            while status is None and not problem:
-                with suppress(subprocess.TimeoutExpired):
-                    status = process.wait(_WATCH_SECONDS)
-                if max(os.fstat(file.fileno()).st_size for file in (output, error)) > max_bytes:
-                    problem = f"the command wrote more than {max_bytes} bytes"
-                elif status is None and time.monotonic() > ends_at:
-                    problem = f"the command took longer than {limit.total_seconds():g} s"
-            if status is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            try:
+                ends_at = time.monotonic() + limit.total_seconds()
+                while status is None and not problem:
+                    with suppress(subprocess.TimeoutExpired):
+                        status = process.wait(_WATCH_SECONDS)
+                    if max(os.fstat(file.fileno()).st_size for file in (output, error)) > max_bytes:
+                        problem = f"the command wrote more than {max_bytes} bytes"
+                    elif status is None and time.monotonic() > ends_at:
+                        problem = f"the command took longer than {limit.total_seconds():g} s"
+            finally:  # also if somebody interrupts this process
+                if status is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
             output.seek(0)
             error.seek(max(0, error.seek(0, os.SEEK_END) - _ERROR_BYTES))
             lines = error.read().decode("utf-8", "replace").split("\n")

@@ -1,10 +1,12 @@
 """Stager contract for a command of the operator, and its exit status, limits and unreadable lines."""
 
 import json
+import os
 import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -127,6 +129,21 @@ def test_a_slow_command_is_killed_with_its_children_and_its_outcome_is_unknown(c
         stager.request(make_order(L1)) if call == "request" else stager.list(ALL)
     assert time.monotonic() - begun < 100
     assert started.exists()
+
+
+def test_an_interrupted_call_leaves_no_command_behind(tmp_path, monkeypatch):
+    started = tmp_path / "started"
+
+    def interrupt() -> float:
+        if started.exists() and started.read_text():
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setattr("adapters.command_stager.time", SimpleNamespace(monotonic=interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run(f"echo $$ > {started}; sleep 1000").request(make_order(L1))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
 
 
 def test_endless_output_is_cut_and_its_outcome_is_unknown():
