@@ -78,14 +78,12 @@ class RuleOptions:
         activity: the activity of each rule; Rucio accepts only the activities of its own list.
         storages: the RSE to which rules bring data, by site in slots; needed for a site with several disks.
         aliases: the name of each site in slots, by its name in Rucio.
-        call_limit: the time limit of one call that adds, renews or ends a rule.
     """
 
     pool: str = "pool"
     activity: str = "Staging"
     storages: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[Site, Site] = field(default_factory=dict)
-    call_limit: timedelta = timedelta(seconds=20)
 
 
 class Storages:
@@ -332,9 +330,9 @@ class RucioStager:
         self._queries.close()
 
     @contextmanager
-    def _start_call(self, limit: timedelta) -> Iterator[datetime]:
-        """Let one call take at most *limit*; yield the time of its start."""
-        with self._queries.connection.start_poll(limit.total_seconds()):
+    def _start_call(self) -> Iterator[datetime]:
+        """Limit the time of one call as that of a poll; yield the time of its start."""
+        with self._queries.start_poll():
             now = self._clock()
             self._storages.refresh(now)
             yield now
@@ -383,7 +381,7 @@ class RucioStager:
         datasets = {did for did, info in infos.items() if info.kind == "DATASET"}
         locks = query_locks(self._queries, datasets, errors)
         rules = fetch_rules_of(self._queries, chain.from_iterable(locks.values()), self._parse)
-        found: dict[tuple[Did, str, str], ExistingRule] = {}
+        found: dict[tuple[Did, str, str, Site], ExistingRule] = {}
         sizes: dict[Did, int] = {}
         for did in sorted(did for did, info in infos.items() if info.kind != "ABSENT" and did not in errors):
             try:
@@ -391,7 +389,7 @@ class RucioStager:
                 for rule, storage, is_whole in self._iter_rules(did, locked, sites, now):
                     at = self._storages.disk_sites_of(storage) & sites
                     for site in at & {rule.site} if rule.is_ours else at:
-                        found[did, rule.id, site] = replace(
+                        found[did, rule.id, storage, site] = replace(
                             rule, did=did, site=site, storage=storage, is_whole=is_whole
                         )
                 sizes[did] = self._measure(did, infos[did]) or 0
@@ -490,7 +488,7 @@ class RucioStager:
     def list(self, query: StagingQuery) -> StagingAnswer:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         errors: DidErrors = {}
-        with self._start_call(self._queries.settings.deadline) as now:
+        with self._start_call() as now:
             own = {rule.id: rule for rule in (self._list_own() if query.lists_all else ())}
             fetched = fetch_rules(self._queries, query.rules - own.keys(), self._parse)
             failed = {each: one for each, one in fetched.items() if isinstance(one, CatalogueError)}
@@ -509,7 +507,7 @@ class RucioStager:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         lifetime, storage = max(1, round(order.lifetime.total_seconds())), ""
         try:
-            with self._start_call(self.options.call_limit) as now:
+            with self._start_call() as now:
                 if order.rule:
                     self._require_ours(order.rule)
                     self._change(order.rule, lifetime)
@@ -558,7 +556,7 @@ class RucioStager:
     def cancel(self, rule: str) -> None:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         try:
-            with self._start_call(self.options.call_limit):
+            with self._start_call():
                 self._require_ours(rule)
                 try:
                     self._change(rule, _LAST_LIFETIME_SECONDS)
@@ -616,7 +614,7 @@ class RucioStager:
         Add a rule for a DID that does not exist, and change a rule that does not exist. Rucio checks the
         permission first, then the quota and the RSE, and the DID or the rule last.
         """
-        with self._start_call(self._queries.settings.deadline):
+        with self._start_call():
             found, can_ask = self._storages.find_any(), None
             note = "no site has just one disk in Rucio, so the permission to add rules is unknown"
             if found:

@@ -34,7 +34,7 @@ from testbed.faults import (
     reset,
     status,
 )
-from testbed.patience import PATIENCE, wait_for
+from testbed.patience import wait_for
 from tests.contracts.stager import CAM, LIFETIME, RAL, StagerTests, make_order
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
 from tests.factories import MINUTE
@@ -453,7 +453,6 @@ KILL_MOMENTS = {"before delivery": None, "after delivery": 0.1}
 """Seconds after the call was delivered at which the daemon is killed; None: before it is delivered."""
 ASK_AND_HANG = """
 import sys
-from datetime import timedelta
 from pathlib import Path
 from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.staging import RucioStager, RuleOptions
@@ -462,7 +461,7 @@ from hydrator.wiring import system_clock
 
 url, account, username, password, folder, pool, did = sys.argv[1:]
 settings = RucioSettings("rucio", url, account, Path(folder), username=username, password=password)
-options = RuleOptions(pool=pool, storages={"CAM": "CAM-DISK"}, call_limit=timedelta(seconds=300))
+options = RuleOptions(pool=pool, storages={"CAM": "CAM-DISK"})
 RucioStager(settings, options, system_clock).request(make_order(did))
 """
 
@@ -472,7 +471,7 @@ class TestLostAnswers(StagingTests):
     def test_a_lost_answer_is_in_doubt_and_its_repeat_finds_the_one_rule(self, fault):
         did = self.add()
         with FaultProxy(self.server.url) as proxy:
-            stager = self.open_stager(url=proxy.url, call_limit=timedelta(seconds=3 * PATIENCE))
+            stager = self.open_stager(url=proxy.url)
             self.search(stager, did)  # logged in, and knows the sites
             proxy.fault = replace(LOST_ANSWERS[fault], only=r"/rules/$")
             proxy.asked.clear()
@@ -532,8 +531,8 @@ class TestLostAnswers(StagingTests):
     def test_fifty_requests_at_once_make_one_rule(self):
         did = self.add()
         folders = [self.settings.token_dir / str(number) for number in range(10)]
-        slow = {"call_limit": timedelta(minutes=5)}
-        stagers = [self.open_stager(settings={"token_dir": folder}, **slow) for folder in folders]
+        slow = {"deadline": timedelta(minutes=5)}
+        stagers = [self.open_stager(settings={"token_dir": folder, **slow}) for folder in folders]
 
         def ask(number):
             try:

@@ -246,6 +246,16 @@ def test_files_say_whether_a_dataset_is_whole_under_a_moving_rule_of_its_contain
     assert (rule.did, rule.site, rule.is_whole) == (L1, CAM, is_whole)
 
 
+def test_rule_with_copies_on_two_disks_of_a_site_is_whole_if_one_is(stager, client, monkeypatch):
+    monkeypatch.setitem(STORAGES, "CAM-DISK2", CAM)
+    client.add_rule("r1", L1, locks_at="CAM-DISK")
+    client.locks += [{**client.locks[0], "rse": "CAM-DISK2"}]
+    client.locks[0]["state"] = "OK"
+    assert {(one.storage, one.is_whole) for one in ask(stager, L1).rules} == {
+        ("CAM-DISK", True), ("CAM-DISK2", False)
+    }  # fmt: skip
+
+
 def test_container_with_a_dataset_of_unknown_size_has_no_size(stager, client):
     """R18: the bytes of many containers are null; the sum of its datasets counts if all are known."""
     sizes = {"box": None, "L1": 4000, "L2": 5000}
