@@ -52,6 +52,7 @@ from adapters.rucio.states import Lock, read_rule, request_state
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
+from hydrator.domain.redaction import sanitize
 from hydrator.domain.staging_ports import (
     ExistingRule,
     RefusalKind,
@@ -203,7 +204,7 @@ class Storages:
         numbers = {"free": row["free"], "used": row.get("used"), "MinFreeSpace": limits.get("MinFreeSpace")}
         for key, value in numbers.items():
             if value is not None and not (type(value) in (int, float) and 0 <= value < 2**63):
-                return f"{storage} reports {key} = {str(value)[:40]}"
+                return f"{storage} reports {key} = {sanitize(str(value), 40)}"
         return max(0, int(row["free"]) - int(numbers["MinFreeSpace"] or 0))
 
 
@@ -258,7 +259,7 @@ def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
     if not all(type(each) is int for each in locks):
         raise BadRow(f"expected whole numbers of locks, got {str(locks)[:80]}")
     done, moving, stuck = (max(0, each) for each in locks if each is not None)  # Rucio's can be negative
-    state, child = request_state(rule.state, rule.error), row.get("child_rule_id")
+    state, child = request_state(rule.state, rule.error), sanitize(str(row.get("child_rule_id") or ""), 100)
     reason, since = _REASONS.get(state, ""), read_time(row, "stuck_at")
     is_halted = rule.state in {"STUCK", "WAITING_APPROVAL"}
     ours = _read_comment(row.get("comments"), pool) if rule.account == account else None

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from hydrator.domain.model import NO_PROVENANCE, Did, Provenance, Replica, ReplicaState, Seen, Site
+from hydrator.domain.redaction import sanitize
 from hydrator.domain.staging_ports import RequestState
 
 from .poll import Replicas
@@ -47,7 +49,9 @@ PENDING_STATES = {"INJECT": "I", "WAITING_APPROVAL": "W"}
 UNFINISHED_STATES = frozenset({"REPLICATING", "STUCK", "SUSPENDED"})
 _NO_SOURCES = ("NO_SOURCES", "MissingSourceReplica")
 """Rucio's errors for a file that no storage element can send; Rucio then creates no further transfer."""
-_REASON_CHARS = 200
+_REASON_CHARS, _NAME_CHARS = 200, 100
+_sanitize_name = lru_cache(1024)(partial(sanitize, max_chars=_NAME_CHARS))
+"""Many rules are of one account."""
 
 
 class Rule(NamedTuple):
@@ -120,9 +124,11 @@ def read_rule(row: Record) -> Rule:
     """Return the rule in *row*; if a column is unreadable, return a rule with the id and a fault.
 
     Raises:
-        BadRow: the id is unreadable.
+        BadRow: the id is unreadable, or is not a short printable text.
     """
     rule_id, did = read_text(row, "id"), read_did(row)
+    if not rule_id.isprintable() or len(rule_id) > _NAME_CHARS:
+        raise BadRow(f"{rule_id[:80]!r} cannot be the id of a rule")
     try:
         return Rule(
             id=rule_id,
@@ -130,8 +136,8 @@ def read_rule(row: Record) -> Rule:
             state=read_choice(_REQUEST_STATES, row, "state"),
             expression=read_text(row, "rse_expression"),
             grouping="DATASET" if row.get("grouping") is None else read_choice(_GROUPINGS, row, "grouping"),
-            account=str(row.get("account") or ""),
-            error=" ".join(str(row.get("error") or "").split())[:_REASON_CHARS],
+            account=_sanitize_name(str(row.get("account") or "")),
+            error=sanitize(str(row.get("error") or ""), _REASON_CHARS),
             expires_at=read_time(row, "expires_at"),
         )
     except BadRow as exc:

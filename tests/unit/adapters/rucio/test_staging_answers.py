@@ -208,7 +208,13 @@ def test_rule_on_a_container_is_found_where_containers_contain_each_other(stager
         lambda *_, **__: ["x"],
         *(
             lambda *_, row=row, **__: [{"source": "storage", "free": 10**14, **row}]
-            for row in ({"free": float("nan")}, {"free": "9"}, {"free": 2**70}, {"free": -1}, {"used": -5})
+            for row in (
+                {"free": float("nan")},
+                {"free": "\x1b[31m" * 99},
+                {"free": 2**70},
+                {"free": -1},
+                {"used": -5},
+            )
         ),
     ],
 )
@@ -219,6 +225,7 @@ def test_space_that_cannot_be_read_closes_its_site_only(stager, client, usage):
     spaces = stager.list(StagingQuery(spaces=SITES)).spaces
     assert spaces[RAL] == 10**14
     assert str(spaces[CAM]).startswith("CAM-DISK")
+    assert str(spaces[CAM]).isprintable()
 
 
 def test_odd_reserve_of_a_site_closes_this_site_only(stager, client):

@@ -126,6 +126,24 @@ def test_a_stuck_rule_without_its_time_is_stuck_since_it_was_made():
     assert rule(stuck_at=stuck).stuck_since is None
 
 
+def test_texts_of_a_rule_are_one_printable_line_without_secrets():
+    """Case R8: errors of transfers quote addresses with tokens, and all of it is shown and saved."""
+    token = f"eyJhbGciOiJSUzI1NiJ9.{'a' * 40}.{'b' * 40}"
+    error = f"TRANSFER [110]\n\x1b[31m davs://ukdisk/f?authz=Bearer%20{token} " + "x" * 10**6
+    found = rule(state="STUCK", error=error, account="carl\x1b[2J", child_rule_id="c\x07\n")
+    for text in (found.reason, found.account, found.blocked):
+        assert text.isprintable()
+        assert len(text) < 300
+        assert token[:30] not in text
+    assert "TRANSFER [110]" in found.reason
+
+
+@pytest.mark.parametrize("odd", ["r\x1b[2J", "r" * 10**6])
+def test_id_that_no_rule_has_is_unreadable(odd):
+    with pytest.raises(BadRow):
+        rule(id=odd)
+
+
 @pytest.mark.parametrize(
     ("changes", "blocked"),
     [
