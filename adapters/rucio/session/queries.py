@@ -36,6 +36,8 @@ MAX_UNANSWERED = 2
 _BRIEF_SHARE, _LEAST_SECONDS = 0.1, 1.0
 """Where some DIDs have no answer, the first query for another gets a tenth of ``timeout``, but a second; it
 counts as a tenth of an unanswered query. So hundreds of silent DIDs delay the others by a few polls only."""
+_ROWS_PER_LOOK = 1000
+"""Rows of an answer between two looks at the clock."""
 _MAX_FIRST_DENIALS = 3
 _MAX_LATER_DENIALS = 30
 _MAX_DENIED_BATCHES = 5
@@ -151,10 +153,18 @@ class QueryRunner:
         limit: int | None = None,
         **options: object,
     ) -> list[T]:
-        """Return what *read* makes of each row, or of the first *limit* rows; see :meth:`ask`."""
+        """Return what *read* makes of each row, or of the first *limit* rows; see :meth:`ask`.
+
+        A long answer that is not complete at the end of the poll is an error.
+        """
 
         def read_all(rows: Rows) -> list[T]:
-            return [read(row) for row in islice(iter_records(rows), limit)]
+            found: list[T] = []
+            for row in islice(iter_records(rows), limit):
+                found.append(read(row))
+                if len(found) % _ROWS_PER_LOOK == 0 and self.connection.deadline.has_passed():
+                    raise self.connection.deadline_error()
+            return found
 
         return self.ask(call, *arguments, read=read_all, **options)
 

@@ -1,5 +1,6 @@
 """Names that Rucio refuses, fails over or does not have: all other datasets are read (on a stand-in)."""
 
+import itertools
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import closing
@@ -8,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from adapters.rucio.session.client import Deadline
+from adapters.rucio.did_search import DidSearch
+from adapters.rucio.session.client import Deadline, RucioConnection
 from adapters.rucio.session.queries import QueryRunner, SeriesGuard
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
@@ -172,6 +174,13 @@ def test_hundreds_of_silent_datasets_delay_the_others_by_a_few_polls(tmp_path, p
     assert tried.keys() == set(dids)
 
 
+class Endless:
+    """A client whose answers have no end."""
+
+    def list_dids(self, *_: object, **__: object) -> Iterator[dict[str, str]]:
+        return itertools.repeat({"scope": "lofar", "name": "L1"})
+
+
 def test_a_query_with_a_bug_leaves_the_next_ones_their_whole_time(tmp_path):
     settings = RucioSettings("rucio", "https://r", "me", tmp_path)
     slow = Slow(frozenset({DIDS[0]}), settings)
@@ -297,6 +306,15 @@ def test_a_scope_that_cannot_be_searched_hides_no_variant_of_others(asking, serv
     catalogue = asking(twins_every=timedelta(hours=1))
     readings = catalogue.read({Did(f"{scope}:L1") for scope in "abc"}).readings
     assert {did for did, reading in readings.items() if reading.case_variants} == {"a:L1", "c:L1"}
+
+
+def test_search_in_a_scope_without_end_ends_with_its_time(tmp_path):
+    """After two minutes without a question the daemon ends the worker: then no poll had an answer."""
+    settings = RucioSettings("rucio", "https://r", "me", tmp_path)
+    queries = QueryRunner(settings, RucioConnection(settings))
+    queries.connection._client = Endless()
+    with queries.connection.start_poll(0.1), pytest.raises(CatalogueUnreachable, match="no complete answer"):
+        DidSearch(queries).list_matching("lofar", "*")
 
 
 @pytest.mark.parametrize("dotted", ["lofar:..", "lofar:.", "..:L00", ".:L00"])
