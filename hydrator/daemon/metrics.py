@@ -196,8 +196,10 @@ class Instruments:
     counters: dict[str, Counter]
     gauges: dict[str, Gauge]
     histograms: dict[str, Histogram]
-    _series: defaultdict[str, set[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(set))
-    """The labels of the series of each gauge."""
+    _series: defaultdict[str, dict[tuple[str, ...], Gauge]] = field(default_factory=lambda: defaultdict(dict))
+    """The series of each gauge, by their labels."""
+    _old_series: dict[str, dict[tuple[str, ...], Gauge]] = field(default_factory=dict)
+    """The series that :meth:`replacing` removes unless they are set again."""
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Increase a counter.
@@ -209,9 +211,12 @@ class Instruments:
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
-        gauge = self.gauges[name]
-        self._series[name].add(labels)
-        (gauge.labels(*labels) if labels else gauge).set(value)
+        series = self._series[name]
+        if labels not in series:  # to find a series by its labels takes most of the time
+            gauge = self.gauges[name]
+            old = self._old_series.get(name, {}).pop(labels, None)
+            series[labels] = old or (gauge.labels(*labels) if labels else gauge)
+        series[labels].set(value)
 
     @contextlib.contextmanager
     def replacing(self, *names: str) -> Iterator[None]:
@@ -219,12 +224,12 @@ class Instruments:
 
         A scrape meanwhile finds the old series, and never a gauge without any.
         """
-        old_series = {name: self._series.pop(name, set()) for name in names}
+        self._old_series.update((name, self._series.pop(name, {})) for name in names)
         try:
             yield
         finally:
-            for name, old in old_series.items():
-                for labels in old - self._series[name]:
+            for name in names:
+                for labels in self._old_series.pop(name):
                     self.gauges[name].remove(*labels)
 
 

@@ -149,6 +149,7 @@ class Laws:
         )
         reports = self._reports.setdefault(survey.catalogue, {})
         now = self._world.loop.now
+        names = {site: {site, self._world.shown_as(site)} for site in survey.sites}
         if now - begun > 10:
             self.happened("an answer came long after its cycle")
         if any(isinstance(one, Unseen) for one in survey.readings.values()):
@@ -160,9 +161,9 @@ class Laws:
                 )
                 listed, whole = set[Site](), set[Site]()
                 for one in reading.replicas:
-                    names = {one.site, self._world.shown_as(one.site)}
-                    listed |= names
-                    whole |= names if one.state is ReplicaState.COMPLETE else set()
+                    listed |= names[one.site]
+                    if one.state is ReplicaState.COMPLETE:
+                        whole |= names[one.site]
                 for site in whole:
                     self._whole_at[did, site] = max(begun, self._whole_at.get((did, site), begun))
                 reports.setdefault(did, deque(maxlen=40)).append(
@@ -222,8 +223,12 @@ class Laws:
             self._lost_ads[publisher, ad.site] = version
 
     def note_withdrawn(self, publisher: str, site: Site) -> None:
-        """Note that *publisher* has no ad of *site* any more."""
+        """Note that *publisher* has no ad of *site* any more: the site is retired, or has gone."""
         self._shown.pop((publisher, site), None)
+        world = self._world
+        is_new = world.loop.now - self._last_configuration_at <= SLACK_SECONDS
+        if site in world.published_sites() and not is_new:
+            self.add("withdrawn", f"{publisher} has no ad of {site} any more, which is not retired")
 
     def _age(self, begun: float, slack: float = SLACK_SECONDS) -> float:
         """Return how old a report from *begun* is by the wall clock, without steps of the last seconds."""
@@ -251,7 +256,7 @@ class Laws:
             self._check_released(now)
         if there:
             self._check_generation(there, ad)
-        if before and (gone := before.available - now.available):
+        if before and there and (gone := before.available - now.available):
             self._check_gone(before, now, gone)
 
     def _reports_of(self, did: Did) -> Iterator[deque[Report]]:
@@ -267,9 +272,10 @@ class Laws:
 
     def _check_reported(self, now: Shown) -> None:
         """Nothing is advertised that no catalogue reported within the age bound (decision 6)."""
+        limit = self._world.max_age + SLACK_SECONDS
         for did in sorted(now.available):
             age = self.age_of_report(did, now.ad.site)
-            if age > self._world.max_age + SLACK_SECONDS:
+            if age > limit:
                 self.add("reported", f"{did} at {now.ad.site} was last reported whole {age:.0f} s ago")
 
     def _check_ages(self, now: Shown) -> None:
@@ -403,8 +409,11 @@ class Laws:
         """Return True if the last reports all say so, and not only the very last one (decision 7).
 
         If no report ever said anything else, one is enough: it is on disk before an ad shows it.
+        A report that is too old to be shown says nothing against those of another catalogue.
         """
         known = [one for one in reports if one.delivered <= now and site not in one.unread_at]
+        if known and self._age(known[-1].begun, 0.0) > self._world.max_age - SLACK_SECONDS:
+            return False
         if len(known) < 3 and not self._world.faults.of("disk"):
             return bool(known) and all(site in one.whole_at for one in known)
         last = known[-3:]
@@ -468,8 +477,10 @@ class Laws:
 
     def _is_well(self, part: str, since: float = HEALTHY_AFTER_SECONDS) -> bool:
         now, faults = self._world.loop.now, self._world.faults.of(part)
-        # a catalogue that takes long for each answer is well: no part gives up on it
-        return all(one.kind == "slow" or one.end + since < now or one.at > now for one in faults)
+        # a catalogue that takes long for each answer is well: no part gives up on it;
+        # a collector that has forgotten its ads answers, so the next cycle sends them again
+        waits = {"forget": self._fresh_seconds, "slow": -1e9}
+        return all(one.end + waits.get(one.kind, since) < now or one.at > now for one in faults)
 
     def _is_settled(self, seconds: float = HEALTHY_AFTER_SECONDS) -> bool:
         """Return True if the daemon has run for a while, with its disk and clock in order."""

@@ -196,7 +196,9 @@ class VirtualThreads(Threads):
         waited = list(futures)
 
         def is_done() -> bool:
-            return all(one.done() for one in waited)
+            while waited and waited[-1].done():
+                waited.pop()
+            return not waited
 
         if not is_done():
             self._loop.wait(is_done, None if timeout is None else timeout.total_seconds())

@@ -77,6 +77,7 @@ class SimulatedCatalogue(Part):
         super().__init__(world, process, f"catalogue {name}")
         self.name = name
         self._last: tuple[Survey, float] | None = None
+        self._held: tuple[Truth, Fault | None, list[Replica]] | None = None
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :class:`hydrator.domain.ports.Catalogue`."""
@@ -115,12 +116,15 @@ class SimulatedCatalogue(Part):
 
     def _holdings(self, truth: Truth, at: datetime, lost: Fault | None) -> MemoryCatalogue:
         """Return what the catalogue holds, without what a fault lost."""
-        replicas = [
-            Replica(did, site, ReplicaState.COMPLETE if share == 1 else ReplicaState.INCOMING, share)
-            for did, shares in truth.shares[self.name].items()
-            for site, share in sorted(shares.items())
-            if lost is None or lost.site not in {"", site}
-        ]
+        if self._held is None or self._held[0] is not truth or self._held[1] is not lost:
+            replicas = [
+                Replica(did, site, ReplicaState.COMPLETE if share == 1 else ReplicaState.INCOMING, share)
+                for did, shares in truth.shares[self.name].items()
+                for site, share in sorted(shares.items())
+                if lost is None or lost.site not in {"", site}
+            ]
+            self._held = truth, lost, replicas
+        replicas = self._held[2]
         sites, sizes = truth.sites[self.name], truth.sizes
         return MemoryCatalogue(self.name, replicas, sites, clock=lambda: at, bytes_total=sizes)
 

@@ -293,11 +293,10 @@ def _apply_readings(
     for did in demanded_dids:
         reading, record = survey.readings.get(did, _MISSING_READING), memory.records.get(did)
         is_of_last_answer = record is not None and record.read_at is None
-        previous = record.with_time(memory.answered_at) if record else None
         if isinstance(reading, Unseen):
             unseen_reasons[did] = reading.reason
-            if previous and is_of_last_answer:
-                new_records[did] = previous
+            if record and is_of_last_answer:
+                new_records[did] = record.with_time(memory.answered_at)
             continue
         read_at = min(now, reading.as_of)
         if (
@@ -308,6 +307,7 @@ def _apply_readings(
             and _is_repeat(reading, record.reading)
         ):
             continue
+        previous = record.with_time(memory.answered_at) if record else None
         new_records[did] = _build_record(reading, previous, survey.sites, read_at, answered_at)
     unread_sites = _find_unread_sites(survey, demanded_dids)
     last_read_at = {site: at for site in sorted(unread_sites) if (at := memory.read_at(site)) is not None}
