@@ -3,30 +3,15 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
 
+from hydrator.domain.daemon_probe import Authorization, DaemonKind
 from hydrator.domain.errors import PoolDenied
 
 from .library import SITE_WIDE_ATTRIBUTES, Ad
 from .process import ProcessClient
 
-DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
 _LONG_NAMES = {name.lower() for name in SITE_WIDE_ATTRIBUTES}
-
-
-@dataclass(frozen=True, slots=True)
-class Authorization:
-    """A daemon's answer for one authorization level; ``reason`` is empty if the daemon allows the level."""
-
-    level: str
-    is_allowed: bool
-    identity: str | None = None
-    method: str | None = None
-    reason: str = ""
-    token_limit_advice: str = ""
-    """The advice if the token itself does not allow the level, whatever its identity."""
 
 
 class DaemonClient(ProcessClient):
@@ -54,8 +39,8 @@ class DaemonClient(ProcessClient):
             match = re.search(r"authenticated the client as (\S+) \(by (\w*)\)", exc.reason)
             identity, method = (match[1], match[2]) if match else (None, None)
             advice = self._token_limit_advice(level) if method == "IDTOKENS" else ""
-            return Authorization(level, False, identity, method, exc.reason, advice)
-        return Authorization(level, bool(answer["allowed"]), answer["identity"], answer["method"])
+            return Authorization(False, identity, method, exc.reason, advice)
+        return Authorization(bool(answer["allowed"]), answer["identity"], answer["method"])
 
     def check_expressions(self, expressions: Mapping[str, str]) -> None:
         """Raise ConfigError if a text is not a ClassAd expression; the message names the text by its key."""

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
-from hydrator.diagnostics.daemon_probe import DaemonProbe
+from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,

@@ -14,9 +14,9 @@ from hydrator.diagnostics.check.findings import (
     run_guarded,
     warning,
 )
-from hydrator.diagnostics.daemon_probe import AuthorizationResult
 from hydrator.diagnostics.schedd_budget import CURES, parse_budget
 from hydrator.domain.ads import contract
+from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import PoolReader
 from hydrator.submit.pool_config import allow_line
@@ -50,11 +50,11 @@ def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Find
         )
 
 
-def _identity_text(answer: AuthorizationResult) -> str:
+def _identity_text(answer: Authorization) -> str:
     return f"{answer.identity or 'an unknown identity'} by {answer.method or 'no method'}"
 
 
-def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> str:
+def _allow_line_advice(daemon: str, level: str, answer: Authorization) -> str:
     """Return advice: the configuration line that adds the identity to the daemon's allow list."""
     line = allow_line(daemon, level, answer.identity or "hydrator@YOUR.DOMAIN")
     return f"add this line unchanged to the {daemon}'s configuration: {line}"

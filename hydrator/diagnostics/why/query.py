@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from hydrator.diagnostics.daemon_probe import DaemonProbe
 from hydrator.diagnostics.schedd_budget import ScheddBudget, parse_budget
 from hydrator.diagnostics.start_record import START_ATTRIBUTE, parse_start_record, start_text
+from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Did, to_unix
 from hydrator.domain.text import format_duration, matches_any

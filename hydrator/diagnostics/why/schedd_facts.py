@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hydrator.diagnostics.daemon_probe import DaemonProbe
+from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import PoolError
 
 _SETTINGS = (

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.condor.bindings.client import Authorization
 from adapters.condor.collector import CollectorPublisher
 from adapters.condor.slot_merge import SlotMerger
 from adapters.files.ad_files import AdFilePublisher
@@ -21,6 +20,7 @@ from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.overview.saved import Status, load_view
 from hydrator.diagnostics.problems import find_problems
+from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
@@ -71,7 +71,7 @@ class Pool:
         self.pings += 1
         if self.who[name] == "down":
             raise PoolError(name, "no answer")
-        return Authorization(level, True, self.who[name], "IDTOKENS")
+        return Authorization(True, self.who[name], "IDTOKENS")
 
 
 def collector(pool: Pool) -> CollectorPublisher:

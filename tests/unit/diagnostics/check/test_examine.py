@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from hydrator.diagnostics.check.examine import examine
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.installation import PACKAGES, check_packages
 from hydrator.diagnostics.check.slots import site_of
+from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
 from tests.factories import CAM, NOON, RAL, replica
@@ -22,13 +23,8 @@ SLOT_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
 TWO = ("cm1:9618", "cm2:9618")
 
 
-@dataclass
-class Answer:
-    is_allowed: bool = True
-    identity: str | None = "hydrator@pool"
-    method: str | None = "IDTOKENS"
-    reason: str = ""
-    token_limit_advice: str = ""
+ALLOWED = Authorization(True, "hydrator@pool", "IDTOKENS")
+DENIED = replace(ALLOWED, is_allowed=False)
 
 
 @dataclass
@@ -45,7 +41,7 @@ class Pool:
     merging: frozenset = frozenset({"cm1:9618", "cm2:9618"})
     addresses: tuple = ("cm1:9618",)
     denying: frozenset = frozenset()
-    ping_answer: Answer | Exception = field(default_factory=Answer)
+    ping_answer: Authorization | Exception = ALLOWED
     version: str = "25.14.1"
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -64,14 +60,14 @@ class Pool:
         if isinstance(self.ping_answer, Exception):
             raise self.ping_answer
         if self.unknown:
-            return Answer(is_allowed=False, identity=None, method=None, reason=self.unknown)
+            return Authorization(False, reason=self.unknown)
         if level == "READ":
-            return Answer(is_allowed=self.reads)
+            return replace(ALLOWED, is_allowed=self.reads)
         if level == "NEGOTIATOR" and name in self.merging & set(self.addresses):
-            return Answer()
+            return ALLOWED
         if level == "DAEMON" and name in self.denying:
-            return Answer(is_allowed=False)
-        return self.ping_answer if level == "DAEMON" else Answer(is_allowed=level in self.too_much)
+            return DENIED
+        return self.ping_answer if level == "DAEMON" else replace(ALLOWED, is_allowed=level in self.too_much)
 
     def collectors(self):
         return list(self.addresses)
@@ -182,7 +178,7 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
         (Pool(transform="Other"), Level.WARN, "no DataLocality transform", "--role schedd"),
         (Pool(limits="True"), Level.WARN, "starve that user's other jobs", "--role schedd"),
         (
-            Pool(ping_answer=Answer(is_allowed=False)),
+            Pool(ping_answer=DENIED),
             Level.FAIL,
             "refuses site ads (DAEMON)",
             "COLLECTOR.ALLOW_DAEMON = $(COLLECTOR.ALLOW_DAEMON:$(ALLOW_DAEMON)) ",
@@ -467,5 +463,5 @@ def test_slots_are_not_called_unmerged_if_collectors_refuse_merges():
 
 def test_a_token_that_is_limited_to_read_is_not_called_a_missing_allow_entry():
     limited = "its token allows only READ: create a token that also allows DAEMON"
-    (found,) = ill(findings(Pool(ping_answer=Answer(is_allowed=False, token_limit_advice=limited))))
+    (found,) = ill(findings(Pool(ping_answer=replace(DENIED, token_limit_advice=limited))))
     assert (found.level, found.todo) == (Level.FAIL, limited)

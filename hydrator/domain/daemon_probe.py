@@ -1,24 +1,22 @@
 """Port to HTCondor daemons: their settings, and the permissions that they grant this client."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
 
 
-class AuthorizationResult(Protocol):
-    """An HTCondor daemon's answer about one authorization level, with the reason of a refusal."""
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """A daemon's answer about one authorization level; ``reason`` is empty if the daemon allows the level."""
 
-    @property
-    def is_allowed(self) -> bool: ...
-    @property
-    def identity(self) -> str | None: ...
-    @property
-    def method(self) -> str | None: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def token_limit_advice(self) -> str: ...
+    is_allowed: bool
+    identity: str | None = None
+    method: str | None = None
+    reason: str = ""
+    token_limit_advice: str = ""
+    """The advice if the token itself does not allow the level, whatever its identity."""
 
 
 class DaemonProbe(Protocol):
@@ -30,4 +28,4 @@ class DaemonProbe(Protocol):
     def config_of(
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]: ...
-    def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> AuthorizationResult: ...
+    def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> Authorization: ...
