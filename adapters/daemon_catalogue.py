@@ -50,7 +50,7 @@ from hydrator.domain.model import (
 from hydrator.domain.provenance import provenance_from_row
 from hydrator.domain.redaction import sanitize
 from hydrator.domain.text import reason_of
-from hydrator.domain.untrusted import is_loopback, valid_number
+from hydrator.domain.untrusted import is_loopback, keeps_secrets, valid_number
 
 NOT_IN_DEMAND = "no job has named this dataset to the daemon yet"
 _MAX_QUERY_BYTES = 6000
@@ -171,7 +171,7 @@ class DaemonCatalogue:
         self.name = f"daemon {url}"
         self._url = url.rstrip("/")
         is_local = is_loopback(urlsplit(url).hostname or "")
-        if token_file and urlsplit(url).scheme != "https" and not is_local:
+        if token_file and not keeps_secrets(url):
             raise ConfigError([f"submit.daemon_url: {url} would send the token unencrypted; use https"])
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {_read_token(token_file)}"} if token_file else {},

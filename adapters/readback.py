@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
+from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.model import PublishedAd, Site, to_unix
 from hydrator.domain.untrusted import MAX_NAME_CHARS, is_ahead, valid_integer, valid_time
 
@@ -27,12 +28,12 @@ def parse_published_ad(
             or more; or the generation or the time is a day or more ahead of *now*.
     """
     if not isinstance(site, str) or not 0 < len(site) <= MAX_NAME_CHARS:
-        raise ValueError(f"its site is not a name of 1 to {MAX_NAME_CHARS} characters: {short_repr(site)}")
+        raise ValueError(f"its site is not a name of 1 to {MAX_NAME_CHARS} characters: {quote_excerpt(site)}")
     numbers = {}
     for key, value in (("generation", generation), ("AsOf", as_of)):
         number = valid_integer(value)
         if number is None:
-            raise ValueError(f"its {key} is not a whole number of 0 or more: {short_repr(value)}")
+            raise ValueError(f"its {key} is not a whole number of 0 or more: {quote_excerpt(value)}")
         if is_ahead(number, now):
             raise ValueError(
                 f"its {key} {number} is a day or more ahead of this host's clock, {to_unix(now)}"
@@ -41,15 +42,9 @@ def parse_published_ad(
     as_of_time = valid_time(numbers["AsOf"])
     updated_at = received_at if isinstance(received_at, datetime) else valid_time(received_at)
     if as_of_time is None or updated_at is None:
-        raise ValueError(f"the time of its last update is not valid: {short_repr(received_at)}")
+        raise ValueError(f"the time of its last update is not valid: {quote_excerpt(received_at)}")
     until = valid_time(valid_integer(open_until))
     return PublishedAd(Site(site), numbers["generation"], as_of_time, updated_at, until)
-
-
-def short_repr(value: object) -> str:
-    """Return the repr of *value* for a message, at most 80 characters."""
-    text = repr(value if not isinstance(value, str) else value[: _MAX_REPR_CHARS + 1])
-    return text if len(text) <= _MAX_REPR_CHARS else text[: _MAX_REPR_CHARS - 3] + "..."
 
 
 class ReadBackAds:
@@ -79,7 +74,7 @@ class ReadBackAds:
         """Store the *reason* why the ad called *name* is rejected."""
         if len(self._rejected) < MOST_REJECTED:
             is_plain = isinstance(name, str) and len(name) <= _MAX_REPR_CHARS and name.isprintable()
-            self._rejected[str(name) if is_plain else short_repr(name)] = reason
+            self._rejected[str(name) if is_plain else quote_excerpt(name)] = reason
         else:
             self._unnamed_count += 1
 

@@ -281,19 +281,13 @@ class Worker:
         self._process: _Process | None = None
         self._left: _Process | None = None
         self._start_count = 0
-        self._planned_restarts = 0
         self._failed_starts = 0
         self._last_id = 0
 
     @property
     def restart_count(self) -> int:
         """Return the number of failed processes that were replaced; planned replacements do not count."""
-        return max(0, self._start_count - self._planned_restarts - 1)
-
-    @property
-    def start_count(self) -> int:
-        """Return the number of processes that were started."""
-        return self._start_count
+        return max(0, self._start_count - 1)
 
     @property
     def pid(self) -> int | None:
@@ -360,7 +354,7 @@ class Worker:
             )
         self._left = None
         if self._process and self._max_answers and self._process.answer_count >= self._max_answers:
-            self._planned_restarts += 1
+            self._start_count -= 1  # planned: the next process is in place of this one
             self._discard()
         if self._process and self._process.has_ended():
             self._discard()

@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
 from hydrator.domain.ads import contract
+from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen
 from hydrator.domain.ports import Clock, StepReporter
-from hydrator.domain.text import link_to_bug_report
 
 from .bindings.client import CondorClient, QueueClient
 
@@ -86,6 +86,7 @@ class ScheddRounds:
         self._asked_schedds: set[str] = set()
         self._late_answers: dict[str, Any] = {}
         self._is_closed = False
+        self._bugs = BugReporter()
 
     def ask(
         self, question: Callable[[QueueClient, str], _T], *, waits: bool = True
@@ -177,8 +178,12 @@ class ScheddRounds:
             answer: _T | Unseen
             try:
                 answer = query.question(client, name)
+            except PoolError as error:
+                answer = Unseen(error.reason)
             except Exception as error:  # noqa: BLE001 - a failure affects this schedd only
-                answer = Unseen(self._failure_reason(name, error))
+                answer = Unseen(self._bugs.report(f"query of schedd {name}", error))
+            else:
+                self._bugs.mark_resolved(f"query of schedd {name}")
             self._record(query, name, answer, started_at)
             if self._reporter:
                 self._reporter.advance()
@@ -200,21 +205,6 @@ class ScheddRounds:
                 query.answers[name] = answer
             elif not isinstance(answer, Unseen):
                 self._late_answers[name] = answer
-
-    def _failure_reason(self, name: str, error: Exception) -> str:
-        if isinstance(error, PoolError):
-            return error.reason
-        reason = f"bug in the query of schedd {name}: {type(error).__name__}"
-        status = self._statuses.get(name)
-        if status is None or status.failure != reason:
-            import structlog  # it imports Rich's tracebacks, which `hydrator why` does not need
-
-            structlog.get_logger("hydrator").error(
-                f"query of schedd {name} failed: this is a bug, please report it",
-                report_to=f"the maintainers: {link_to_bug_report()}",
-                exc_info=error,
-            )
-        return reason
 
     def _next_schedd(self, query: "_ScheddQuery[_T]") -> str | None:
         with self._lock:

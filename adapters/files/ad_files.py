@@ -72,8 +72,7 @@ class AdFilePublisher:
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`. A file is replaced completely or not at all."""
         try:
-            self._create_folder()
-            remove_leftovers(self._folder, self._clock)
+            prepare_folder(self._folder, self._clock)
         except OSError as exc:
             raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
         self._run_steps([(ad.site, partial(self._write, ad)) for ad in ads], "written")
@@ -107,12 +106,6 @@ class AdFilePublisher:
     def _remove(self, site: Site) -> None:
         self.path(site).unlink(missing_ok=True)
 
-    def _create_folder(self) -> None:
-        """Create the folder with mode 0755, so that hooks can read it; an existing folder keeps its mode."""
-        if not self._folder.is_dir():
-            self._folder.mkdir(parents=True)
-            self._folder.chmod(0o755)
-
 
 def ad_file_name(site: Site) -> str:
     """Return the file name of the ad of *site*. The hook (hydrator/startd_cron.py) has the same name."""
@@ -123,8 +116,14 @@ def _site_in_name(name: str) -> Site:
     return Site(unquote(name.removesuffix(AD_SUFFIX)))
 
 
-def remove_leftovers(folder: Path, clock: Clock) -> None:
-    """Remove the temporary files of a daemon that was killed while it wrote into *folder*."""
+def prepare_folder(folder: Path, clock: Clock) -> None:
+    """Create *folder*, or remove the temporary files of a daemon that was killed while it wrote into it.
+
+    A new folder has mode 0755 with any umask, so that hooks can read it; an existing one keeps its mode.
+    """
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
     oldest = (clock() - LEFTOVER_AFTER).timestamp()
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*{TEMPORARY_SUFFIX}"):
         with suppress(OSError):

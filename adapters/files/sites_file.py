@@ -33,7 +33,8 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from adapters.readback import ReadBackAds, parse_published_ad, short_repr
+from adapters.readback import ReadBackAds, parse_published_ad
+from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.set_answers import SetAnswer, SiteAnswers, read_set_answers
 from hydrator.domain.errors import PublishError
@@ -43,7 +44,7 @@ from hydrator.domain.ports import Clock
 from hydrator.domain.text import reason_of
 from hydrator.domain.untrusted import valid_integer
 
-from .ad_files import remove_leftovers
+from .ad_files import prepare_folder
 
 VERSION: Final = 1
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -143,10 +144,7 @@ class SitesFilePublisher:
         text = _to_json(contents, now, self._valid_for, self._max_age)
         folder = self._path.parent
         try:
-            if not folder.is_dir():
-                folder.mkdir(parents=True)
-                folder.chmod(0o755)  # mode 0755 with any umask, so that other users can read the file
-            remove_leftovers(folder, self._clock)
+            prepare_folder(folder, self._clock)
             replace_file(self._path, text, mode=_MODE)
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
@@ -246,7 +244,7 @@ def _read_back(path: Path, now: datetime) -> tuple[_Contents, Mapping[str, str]]
 
 def _read_ad(site: str, row: object, now: datetime) -> PublishedAd:
     if not isinstance(row, dict):
-        raise ValueError(f"its row is not an object: {short_repr(row)}")  # noqa: TRY004 - of the file
+        raise ValueError(f"its row is not an object: {quote_excerpt(row)}")  # noqa: TRY004 - of the file
     return parse_published_ad(
         site, row.get("generation"), row.get("as_of"), row.get("heard"), now, row.get("open_until")
     )

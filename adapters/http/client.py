@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -23,12 +22,11 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.files import read_regular
 from hydrator.domain.ports import TokenValidity
-from hydrator.domain.redaction import SECRETS
+from hydrator.domain.redaction import redact
 from hydrator.domain.text import reason_of
 
 from .rate_limiter import HttpRateLimiter, http_date, retry_after
 
-_SECRETS = re.compile(r"(?i)((?:access_|refresh_)?token=)[^&\s\"']+|eyJ[\w-]{8,}(?:\.[\w-]*){0,2}")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MAX_DETAIL_CHARS = 400
 _MAX_ERROR_BYTES = 100_000
@@ -238,7 +236,7 @@ class JsonClient:
                 request.method, self._url + request.path, headers=headers, **request.options
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            reason = hide_secrets(reason_of(error))
+            reason = redact(reason_of(error))
             raise _RetryableError(CatalogueUnreachable(self.name, reason)) from None
         return self._check_response(response, request)
 
@@ -283,11 +281,6 @@ def _retry_wait(error: Exception) -> bool | float:
     return True if error.retry_after_seconds is None else error.retry_after_seconds
 
 
-def hide_secrets(text: str) -> str:
-    """Return *text* without secrets. Some services repeat a request's URL, headers or form in an error."""
-    return _SECRETS.sub(lambda match: f"{match[1] or ''}[secret]", SECRETS.hide(text))
-
-
 def _parse_json(content: bytes) -> Any:  # noqa: ANN401 - JSON
     """Return the JSON of an answer; None if it is not JSON."""
     try:
@@ -301,4 +294,4 @@ def _error_detail(content: bytes) -> str:
     begin = content[:_MAX_ERROR_BYTES]
     body = _parse_json(begin)
     detail = body.get("detail", body) if isinstance(body, dict) else begin.decode("utf-8", "replace")
-    return " ".join(hide_secrets(str(detail)).split())[:_MAX_DETAIL_CHARS]
+    return " ".join(redact(str(detail)).split())[:_MAX_DETAIL_CHARS]

@@ -333,9 +333,7 @@ def _state_reason(location: Location, size: DatasetSize | None) -> str:
     """Return the reason for the state of a location."""
     if location.is_dataset is False or (size and size.kind == "FILE"):
         return "a single file is complete where it is"
-    if size is None:
-        return "its files are not counted (count_files)"
-    if size.file_count is None or not size.is_settled:
-        is_open = size.kind == "DATASET"
+    if size is None or size.file_count is None or not size.is_settled:
+        is_open = size is not None and size.kind == "DATASET"
         return "an open dataset cannot be counted" if is_open else "a container cannot be counted"
     return f"{location.file_count} of {size.file_count} files, by GET /metadata"

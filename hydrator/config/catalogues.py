@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from hydrator.domain.untrusted import is_loopback
+from hydrator.domain.untrusted import keeps_secrets
 
 from .fields import Name, Seconds, Section, SiteName, Url
 
@@ -49,8 +48,8 @@ class RucioSource(_Named, IdentityAccount):
     """A Rucio server as a catalogue."""
 
     type: Literal["rucio"]
-    url: str = Field(pattern=r"^https?://[^\s]+$")
-    auth_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
+    url: Url
+    auth_url: Url | None = None
     account: str
     auth: Literal["userpass", "token", "oidc", "x509"] = "userpass"
     username: str | None = None
@@ -108,10 +107,9 @@ class RucioSource(_Named, IdentityAccount):
 
         With "oidc", a server on this host may use http.
         """
-        addresses = {"oidc": (self.url, self.token_url), "x509": (self.auth_url or self.url,)}
+        addresses = {"oidc": (self.url, self.token_url or ""), "x509": (self.auth_url or self.url,)}
         for address in addresses.get(self.auth, ()):
-            parts = urlsplit(address or "")
-            if parts.scheme != "https" and (self.auth == "x509" or not is_loopback(parts.hostname or "")):
+            if not address.startswith("https:") and (self.auth == "x509" or not keeps_secrets(address)):
                 raise ValueError(f'auth = "{self.auth}" needs an https address, not {address}')
 
 
@@ -123,8 +121,7 @@ class _ServiceSettings(IdentityAccount):
         if not self.token_file and any(client) and not all(client):
             raise ValueError("set all three of token_url, client_id and client_secret_file, or none of them")
         for address in (url, self.token_url):
-            parts = urlsplit(address or "")
-            if address and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+            if address and not keeps_secrets(address):
                 raise ValueError(f"the token would be sent unencrypted to {address}: use https")
 
 

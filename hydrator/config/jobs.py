@@ -1,11 +1,11 @@
 """The sections [demand], [jobs], [submit] and [[storage]] of the configuration."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .fields import Section, SiteName
+from .fields import Section, SiteName, Url
 
 
 class DemandSettings(Section):
@@ -92,7 +92,7 @@ class SubmitSettings(Section):
         default=["*image*"],
         description="patterns (* and ?) of the Toil steps or Rapthor operations to which the key gpu applies",
     )
-    daemon_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = Field(
+    daemon_url: Url | None = Field(
         None, description="address of the daemon, for hosts that cannot read the daemon's state_dir"
     )
     token_file: Path | None = Field(None, description="a file with the bearer token for the daemon")

@@ -75,7 +75,8 @@ def _make_paths_absolute(settings: Settings, folder: Path, origin: str) -> Setti
             try:
                 return _find_systemd_credential(value, key) or folder / value.expanduser()
             except RuntimeError:
-                raise ConfigError([f"{origin}: {key}: {value}: no user has this name"]) from None
+                problem = escape_line_breaks(f"{key}: {value}: no user has this name")
+                raise ConfigError([f"{origin}: {problem}"]) from None
         if isinstance(value, BaseModel):
             fields = {
                 name: make_absolute(getattr(value, name), f"{key}.{name}".lstrip("."))

@@ -12,6 +12,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from .model import from_unix, to_unix
 
@@ -81,6 +82,12 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def keeps_secrets(url: str) -> bool:
+    """Return whether a token may be sent to *url*: it is https, or of this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
 def claims_of(token: str) -> dict[str, Any]:
