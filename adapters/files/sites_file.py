@@ -21,12 +21,10 @@ never writes in place.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,13 +34,13 @@ from typing_extensions import TypedDict
 from adapters.readback import ReadBackAds, parse_published_ad
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.set_answers import SetAnswer, SiteAnswers, read_set_answers
+from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers
 from hydrator.domain.errors import PublishError
 from hydrator.domain.files import read_regular, replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
 from hydrator.domain.ports import Clock
 from hydrator.domain.text import reason_of
-from hydrator.domain.untrusted import valid_integer
+from hydrator.domain.untrusted import valid_number
 
 from .ad_files import prepare_folder
 
@@ -51,8 +49,8 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 _MODE: Final = 0o644
 _AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
 """One entry of ``DatasetStates`` in a site's ad: no DID contains a quote."""
-_EXTRA_FIELDS: Final = ("backlog", "open_until")
-"""Whole numbers in a site's row that it does not always have."""
+_FIELDS: Final = ("as_of", "generation", "heard", "backlog", "open_until")
+"""The numbers in a site's row; a site without openings has no backlog and no end of them."""
 
 
 class _Document(TypedDict):
@@ -67,22 +65,6 @@ class _Document(TypedDict):
 @cache
 def _document_type() -> TypeAdapter[_Document]:
     return TypeAdapter(_Document)
-
-
-@dataclass(frozen=True, slots=True)
-class _SiteContents:
-    """The content of the file for one site: its ad, the DIDs of its AVAILABLE datasets, and its sets by key.
-
-    ``extras`` has the fields of the site's row about openings.
-    """
-
-    ad: PublishedAd
-    available_dids: frozenset[str]
-    extras: Mapping[str, int]
-    sets: Mapping[str, Mapping[str, Any]]
-
-
-_Contents = Mapping[Site, _SiteContents]
 
 
 class SitesFilePublisher:
@@ -110,63 +92,91 @@ class SitesFilePublisher:
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """See :class:`hydrator.domain.ports.Publisher`. If the file is missing or invalid, return no ads."""
-        return {site: each.ad for site, each in self._load().items()}
+        return self._load()[1]
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`. Write all of *ads* at once, or none."""
         if not ads:
             return
-        contents, now = self._load(), self._clock()
-        self._replace({**contents, **{ad.site: _site_contents(ad, now) for ad in ads}}, now)
+        now = self._clock()
+        document = _remove_sites(self._load()[0], {ad.site for ad in ads})
+        for ad in ads:
+            _add_ad(document, ad, now)
+        self._replace(document, now)
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
-        contents = self._load()
-        if sites & contents.keys():
-            left = {site: each for site, each in contents.items() if site not in sites}
-            self._replace(left, self._clock())
+        document, ads = self._load()
+        if sites & ads.keys():
+            self._replace(_remove_sites(document, sites), self._clock())
 
-    def _load(self) -> _Contents:
-        """Read the file; return empty contents if the file is missing or not valid."""
-        contents: _Contents = {}
+    def _load(self) -> tuple[_Document, Mapping[Site, PublishedAd]]:
+        """Read the file; return its content and its ads, both empty if the file is missing or not valid."""
         self.rejected = {}
         try:
-            contents, self.rejected = _read_back(self._path, self._clock())
+            document, read_back = _read_back(self._path, self._clock())
         except FileNotFoundError:
             pass
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
         except (ValueError, RecursionError) as exc:
             self.rejected = {self._path.name: reason_of(exc)}
-        return contents
+        else:
+            self.rejected = read_back.rejected
+            return document, read_back.adopted_ads
+        return _Document(version=VERSION, sites={}, datasets={}, sets={}), {}
 
-    def _replace(self, contents: _Contents, now: datetime) -> None:
-        text = _to_json(contents, now, self._valid_for, self._max_age)
-        folder = self._path.parent
+    def _replace(self, document: _Document, now: datetime) -> None:
+        """Write *document* with the time *now* and the end of its validity."""
+        text = {
+            "version": VERSION,
+            "written": to_unix(now),
+            "valid_until": to_unix(now + self._valid_for),
+            "max_age": int(self._max_age.total_seconds()),
+            "sites": dict(sorted(document["sites"].items())),
+            "datasets": {did: sorted(sites) for did, sites in sorted(document["datasets"].items())},
+            "sets": dict(sorted(document["sets"].items())),
+        }
         try:
-            prepare_folder(folder, self._clock)
-            replace_file(self._path, text, mode=_MODE)
+            prepare_folder(self._path.parent, self._clock)
+            replace_file(self._path, json.dumps(text, separators=(",", ":")).encode() + b"\n", mode=_MODE)
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
 
 
-def _site_contents(ad: SiteAd, now: datetime) -> _SiteContents:
+def _add_ad(document: _Document, ad: SiteAd, now: datetime) -> None:
+    """Add what *ad* says to *document*, which has nothing of its site; the openings also if they are void."""
     answers = read_set_answers(ad, now)
-    published = PublishedAd(ad.site, ad.generation, ad.as_of, now, ad.open_until)
-    sets: dict[str, Mapping[str, Any]] = {key: _set_row(one) for key, one in answers.by_key.items()}
-    return _SiteContents(published, _available_dids(ad), _extra_fields(ad, answers), sets)
+    row = {"as_of": to_unix(ad.as_of), "generation": ad.generation, "heard": now.timestamp()}
+    if ad.open_until is not None:
+        row |= {"backlog": answers.backlog, "open_until": to_unix(ad.open_until)}
+    document["sites"][ad.site] = row
+    for did in _available_dids(ad):
+        document["datasets"].setdefault(did, []).append(ad.site)
+    for key, one in answers.by_key.items():
+        document["sets"].setdefault(key, {})[ad.site] = _set_row(one)
+
+
+def _remove_sites(document: _Document, sites: AbstractSet[str]) -> _Document:
+    """Return *document* without *sites*, and without the datasets and sets that no other site has."""
+    datasets = {
+        did: [site for site in places if site not in sites] for did, places in document["datasets"].items()
+    }
+    sets = {
+        key: {site: row for site, row in rows.items() if site not in sites}
+        for key, rows in document["sets"].items()
+    }
+    return _Document(
+        version=document["version"],
+        sites={site: row for site, row in document["sites"].items() if site not in sites},
+        datasets={did: places for did, places in datasets.items() if places},
+        sets={key: rows for key, rows in sets.items() if rows},
+    )
 
 
 def _available_dids(ad: SiteAd) -> frozenset[str]:
     """Return the DIDs that are AVAILABLE in *ad*, without those that the size budget omitted from *ad*."""
     return frozenset(_AVAILABLE.findall(dict(ad.content).get(contract.DATASET_STATES, "")))
-
-
-def _extra_fields(ad: SiteAd, answers: SiteAnswers) -> dict[str, int]:
-    """Return the fields of a site's row about openings, also if they are void: they are read back."""
-    if ad.open_until is None:
-        return {}
-    return {"backlog": answers.backlog, "open_until": to_unix(ad.open_until)}
 
 
 def _set_row(answer: SetAnswer) -> dict[str, Any]:
@@ -179,35 +189,8 @@ def _set_row(answer: SetAnswer) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _to_json(contents: _Contents, now: datetime, valid_for: timedelta, max_age: timedelta) -> bytes:
-    datasets: dict[str, list[str]] = {}
-    sites: dict[str, dict[str, float]] = {}
-    sets: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for site, each in sorted(contents.items(), key=itemgetter(0)):
-        sites[site] = {
-            "as_of": to_unix(each.ad.as_of),
-            "generation": each.ad.generation,
-            "heard": each.ad.received_at.timestamp(),
-            **each.extras,
-        }
-        for did in each.available_dids:
-            datasets.setdefault(did, []).append(site)
-        for key, row in each.sets.items():
-            sets.setdefault(key, {})[site] = row
-    document = {
-        "version": VERSION,
-        "written": to_unix(now),
-        "valid_until": to_unix(now + valid_for),
-        "max_age": int(max_age.total_seconds()),
-        "sites": sites,
-        "datasets": dict(sorted(datasets.items())),
-        "sets": dict(sorted(sets.items())),
-    }
-    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
-
-
-def _read_back(path: Path, now: datetime) -> tuple[_Contents, Mapping[str, str]]:
-    """Read *path*; return its contents, and the rejected sites with the reasons.
+def _read_back(path: Path, now: datetime) -> tuple[_Document, ReadBackAds]:
+    """Read *path*; return its content, without the sites that are rejected, and its ads.
 
     Raises:
         OSError: the file cannot be read.
@@ -221,25 +204,14 @@ def _read_back(path: Path, now: datetime) -> tuple[_Contents, Mapping[str, str]]
     read_back = ReadBackAds()
     for site, row in document["sites"].items():
         read_back.add(site, partial(_read_ad, site, row, now))
-    dids = _dids_by_site(document["sites"], document["datasets"])
-    sets: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for key, rows in document["sets"].items():
-        for place, row in rows.items():
-            sets.setdefault(place, {})[key] = row
-    contents = {
-        site: _SiteContents(
-            ad,
-            frozenset(dids[site]),
-            {
-                name: document["sites"][site][name]
-                for name in _EXTRA_FIELDS
-                if valid_integer(document["sites"][site].get(name)) is not None
-            },
-            sets.get(site, {}),
-        )
-        for site, ad in read_back.adopted_ads.items()
-    }
-    return contents, read_back.rejected
+    places = set[str]().union(*document["datasets"].values(), *document["sets"].values())
+    if unknown := places - document["sites"].keys():
+        raise ValueError(f"it names {min(unknown)}, which is not among the file's sites")
+    document = _remove_sites(document, document["sites"].keys() - read_back.adopted_ads.keys())
+    for site, row in document["sites"].items():
+        known = {name: row[name] for name in _FIELDS if valid_number(row.get(name)) is not None}
+        document["sites"][site] = known
+    return document, read_back
 
 
 def _read_ad(site: str, row: object, now: datetime) -> PublishedAd:
@@ -248,16 +220,3 @@ def _read_ad(site: str, row: object, now: datetime) -> PublishedAd:
     return parse_published_ad(
         site, row.get("generation"), row.get("as_of"), row.get("heard"), now, row.get("open_until")
     )
-
-
-def _dids_by_site(
-    sites: Iterable[str], datasets: Mapping[str, Sequence[str]]
-) -> Mapping[str, AbstractSet[str]]:
-    """Return the datasets of each of *sites*; raise ValueError if a dataset's site is another."""
-    listed: dict[str, set[str]] = {site: set() for site in sites}
-    for did, places in datasets.items():
-        for place in places:
-            if place not in listed:
-                raise ValueError(f"{did} is at {place}, which is not among the file's sites")
-            listed[place].add(did)
-    return listed
