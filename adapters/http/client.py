@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import httpx
 import stamina
@@ -92,20 +93,6 @@ class JsonResponse:
     has_next_page: bool = False
 
 
-class _Request(NamedTuple):
-    """A query.
-
-    ``deadline_at`` is a monotonic time, ``read`` converts the JSON of the answer, ``options`` are arguments
-    for httpx.
-    """
-
-    method: str
-    path: str
-    deadline_at: float
-    read: Callable[[Any], Any]
-    options: dict[str, Any]
-
-
 class _RetryableError(Exception):
     def __init__(self, error: CatalogueError, retry_after_seconds: float | None = None) -> None:
         super().__init__(str(error))
@@ -159,7 +146,6 @@ class JsonClient:
         params: Mapping[str, str | int] | None = None,
         *,
         within_seconds: float = math.inf,
-        read: Callable[[Any], Any] = lambda body: body,
     ) -> JsonResponse:
         """Get *path*; return an answer with status 200 or 404. The caller decides what a 404 means.
 
@@ -167,18 +153,16 @@ class JsonClient:
             path: the path below ``url``.
             params: the parameters of the query string.
             within_seconds: give up after this time, if this is before the client's own deadline.
-            read: a function that converts the JSON of an answer with status 200 to the ``body`` of the
-                result. It should keep only a small part of a large JSON.
 
         Raises:
             CatalogueError: the server sent another status, or no answer. The client retries after a
                 transient failure, before it raises the error.
         """
-        return self._request("GET", path, within_seconds, read, params=dict(params or {}))
+        return self._request(within_seconds, "GET", path, params=dict(params or {}))
 
     def post(self, path: str, data: Mapping[str, str], basic_auth: tuple[str, str]) -> JsonResponse:
         """Post a form with a user name and a password; see :meth:`get`."""
-        return self._request("POST", path, math.inf, lambda body: body, data=dict(data), auth=basic_auth)
+        return self._request(math.inf, "POST", path, data=dict(data), auth=basic_auth)
 
     @property
     def token_validity(self) -> TokenValidity | None:
@@ -193,14 +177,14 @@ class JsonClient:
 
     def _request(
         self,
+        within_seconds: float,
         method: str,
         path: str,
-        within_seconds: float,
-        read: Callable[[Any], Any],
         **options: Any,  # noqa: ANN401 - httpx's own arguments
     ) -> JsonResponse:
         within_seconds = max(0.0, min(within_seconds, self._limits.deadline.total_seconds()))
-        request = _Request(method, path, self._monotonic() + within_seconds, read, options)
+        deadline_at = self._monotonic() + within_seconds
+        send = partial(self._http.request, method, self._url + path, **options)
         try:
             for attempt in stamina.retry_context(
                 on=_retry_wait,
@@ -210,46 +194,46 @@ class JsonClient:
                 wait_max=10.0,
             ):
                 with attempt:
-                    return self._request_once(request)
+                    return self._request_once(send, deadline_at)
         except _RetryableError as last:
             raise last.error from None
         raise AssertionError("stamina.retry_context ended without an answer and without an error")
 
-    def _request_once(self, request: _Request) -> JsonResponse:
+    def _request_once(self, send: Callable[..., httpx.Response], deadline_at: float) -> JsonResponse:
         token = self._token_source.token() if self._token_source else None
-        answer = self._exchange(request, token)
+        answer = self._exchange(send, deadline_at, token)
         if answer.status == 401 and self._token_source and token:
             # a service behind this server may have sent the 401: a new token may not help, so renew once only
-            answer = self._exchange(request, self._token_source.renew(token))
+            answer = self._exchange(send, deadline_at, self._token_source.renew(token))
         if answer.status == 401:
             raise CatalogueDenied(self.name, answer.detail)
         return answer
 
-    def _exchange(self, request: _Request, token: str | None) -> JsonResponse:
-        if not self._rate_limiter.wait_for_turn(request.deadline_at - self._monotonic()):
+    def _exchange(
+        self, send: Callable[..., httpx.Response], deadline_at: float, token: str | None
+    ) -> JsonResponse:
+        if not self._rate_limiter.wait_for_turn(deadline_at - self._monotonic()):
             raise CatalogueUnreachable(
                 self.name, "the server asked for a pause that is longer than this query may take"
             )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            response = self._http.request(
-                request.method, self._url + request.path, headers=headers, **request.options
-            )
+            response = send(headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = redact(reason_of(error))
             raise _RetryableError(CatalogueUnreachable(self.name, reason)) from None
-        return self._check_response(response, request)
+        return self._check_response(response, deadline_at)
 
-    def _check_response(self, response: httpx.Response, request: _Request) -> JsonResponse:
+    def _check_response(self, response: httpx.Response, deadline_at: float) -> JsonResponse:
         status, headers = response.status_code, response.headers
         server_time = http_date(headers.get("date"))
         self._rate_limiter.record_response(status, headers.get("retry-after"), server_time)
         if status == 200:
-            return JsonResponse(
-                200,
-                self._decode_body(response.content, request.read),
-                has_next_page='rel="next"' in headers.get("link", ""),
-            )
+            body = _parse_json(response.content)
+            if body is None:
+                excerpt = _error_detail(response.content[:200])[:80] or "nothing"
+                raise CatalogueGarbled(self.name, f"its answer is not JSON: {excerpt!r}")
+            return JsonResponse(200, body, has_next_page='rel="next"' in headers.get("link", ""))
         detail = _error_detail(response.content)
         reason = f"{detail} (status {status})"
         if status == 404:
@@ -262,16 +246,9 @@ class JsonClient:
         if status not in _TRANSIENT_STATUSES:
             raise error
         wait_seconds = retry_after(headers.get("retry-after"), server_time)
-        if wait_seconds is not None and wait_seconds > request.deadline_at - self._monotonic():
+        if wait_seconds is not None and wait_seconds > deadline_at - self._monotonic():
             raise error  # the server asks for a wait that ends after this query's deadline
         raise _RetryableError(error, wait_seconds)
-
-    def _decode_body(self, content: bytes, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
-        body = _parse_json(content)
-        if body is None:
-            excerpt = _error_detail(content[:200])[:80] or "nothing"
-            raise CatalogueGarbled(self.name, f"its answer is not JSON: {excerpt!r}")
-        return read(body)
 
 
 def _retry_wait(error: Exception) -> bool | float:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -125,8 +126,9 @@ class DmapiService:
         read: Callable[[Any], Any],
     ) -> JsonResponse:
         """Get *path* and parse the answer with *read*; raise CatalogueGarbled if the answer is unreadable."""
+        answer = self._client.get(path, params, within_seconds=seconds_left)
         try:
-            return self._client.get(path, params, within_seconds=seconds_left, read=read)
+            return replace(answer, body=read(answer.body)) if answer.status == 200 else answer
         except BadAnswer as error:
             raise CatalogueGarbled(self._name, f"{subject}: {error}") from None
 
