@@ -95,13 +95,6 @@ def _check_site_name(name: str) -> str:
     return name
 
 
-def _check_unique(names: list[str]) -> list[str]:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise ValueError(f"{name!r} is given twice")
-    return names
-
-
 def _add_scope(name: str, info: ValidationInfo) -> Did:
     return parse_did(name, info.context)
 
@@ -144,7 +137,7 @@ class _Dataset(TypedDict):
 @with_config(ConfigDict(extra="forbid"))
 class _File(TypedDict):
     as_of: NotRequired[Annotated[datetime, BeforeValidator(_read_time)]]
-    sites: NotRequired[Annotated[list[_SiteName], AfterValidator(_check_unique)]]
+    sites: NotRequired[list[_SiteName]]
     count: NotRequired[_Count]
     datasets: dict[Annotated[Did, AfterValidator(_add_scope)], _Dataset]
 

@@ -34,9 +34,22 @@ from hydrator.domain.ports import Clock
 
 
 def _require_absolute(path: Path) -> Path:
-    if not path.is_absolute():
+    if not path.is_absolute() or "\0" in str(path):
         raise ValueError("it must be an absolute path, which starts with /")
     return path
+
+
+def _require_below_root(pattern: str) -> str:
+    parts = PurePath(pattern).parts
+    if not parts or pattern.startswith("/") or ".." in parts or parts[-1] == "**":
+        raise ValueError("it must be the path of a dataset below a root, such as *.MS or **/*.MS")
+    return pattern
+
+
+def _require_file_name(marker: str) -> str:
+    if "/" in marker or "\0" in marker or marker in {".", ".."}:
+        raise ValueError("it must be the name of a file in the folder of a dataset, without /")
+    return marker
 
 
 class DirectoryOptions(BaseModel):
@@ -50,12 +63,12 @@ class DirectoryOptions(BaseModel):
     scope: str = Field(
         pattern=r"^[A-Za-z0-9._-]+$", description="the scope of each DID; a DID is scope:path/below/the/root"
     )
-    patterns: list[str] = Field(
+    patterns: list[Annotated[str, AfterValidator(_require_below_root)]] = Field(
         default=["*.MS", "*.ms"],
         min_length=1,
         description="the paths of datasets below a root; a pattern may have *, ? and **",
     )
-    marker: str = Field(
+    marker: Annotated[str, AfterValidator(_require_file_name)] = Field(
         "", description="name of a file that each complete folder has; if empty, settled_minutes decides"
     )
     settled_minutes: float = Field(

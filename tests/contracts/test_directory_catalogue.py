@@ -188,3 +188,25 @@ def test_a_file_that_just_changed_is_not_settled_even_with_an_old_time(tmp_path)
     now = from_unix(time.time() + 1)
     seen = catalogue("folders", options, lambda: now).read({Did("lofar:L1.MS")}).readings["lofar:L1.MS"]
     assert [one.state for one in seen.replicas] == [ReplicaState.INCOMING]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"marker": name} for name in ("/etc/hostname", "..", ".", "a/b", "a\0b")),
+        *({"patterns": [pattern]} for pattern in ("", "/data/*.MS", "../*.MS", "a/**", "**")),
+        {"roots": {"CAM": "/data\0"}},
+        {"settled_minutes": float("nan")},
+    ],
+    ids=str,
+)
+def test_option_that_would_make_wrong_datasets_is_refused(folder, options):
+    with pytest.raises(ValueError, match=min(options)):
+        make(folder, **options)
+
+
+def test_folders_whose_names_are_no_dids_are_not_datasets(folder):
+    for name in (b"\xff.MS", b"a b.MS", b"a\nb.MS", b"a'b.MS"):
+        os.mkdir(os.path.join(os.fsencode(folder / "RAL"), name))  # noqa: PTH102, PTH118 - bytes
+    put(folder, "CAM", "x.MS")
+    assert make(folder).find(["*"]) == {Did("lofar:x.MS")}

@@ -194,7 +194,6 @@ def test_a_site_may_have_any_printable_name(toml):
         ('sites = "UK"\n' + ALONE, "sites: must be a list"),
         ("sites = [1]\n" + ALONE, "sites: input should be a valid string (it is '1')"),
         ('sites = ["UK", ""]\n' + ALONE, "sites: it cannot be the name of a site (it is '')"),
-        ('sites = ["UK", "UK"]\n' + ALONE, "sites: 'UK' is given twice"),
         (
             'sites = ["AU"]\n' + ALONE,
             "datasets.\"lofar:L1\".sites.UK: 'UK' is missing in the list sites of this file",
