@@ -20,6 +20,7 @@ from hydrator.domain.staging_ports import (
     StagingQuery,
     StagingRefused,
 )
+from testbed.patience import wait_for
 from tests.contracts import archive_command
 from tests.contracts.stager import CAM, FILE_BYTES, FILES, RAL, StagerContract, make_order
 
@@ -121,14 +122,15 @@ def test_a_command_that_does_not_exist_fails():
 
 @pytest.mark.parametrize("call", ["request", "list"])
 def test_a_slow_command_is_killed_with_its_children_and_its_outcome_is_unknown(call, tmp_path):
-    started = tmp_path / "started"
+    child = tmp_path / "child"
     limit = timedelta(seconds=5)
-    stager = run(f": > {started}; sleep 1000 & wait", call_limit=limit, read_limit=limit)
+    stager = run(f"sleep 1000 & echo $! > {child}; wait", call_limit=limit, read_limit=limit)
     begun = time.monotonic()
     with pytest.raises(StagingFailed if call == "request" else CatalogueError):
         stager.request(make_order(L1)) if call == "request" else stager.list(ALL)
     assert time.monotonic() - begun < 100
-    assert started.exists()
+    status = Path("/proc", child.read_text().strip(), "status")
+    wait_for(lambda: not status.exists() or "zombie" in status.read_text(), "end of the child")
 
 
 def test_an_interrupted_call_leaves_no_command_behind(tmp_path, monkeypatch):
