@@ -6,7 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import Any, TextIO
+from itertools import islice
+from typing import Any, Final, TextIO
 
 import structlog
 from structlog.typing import ExcInfo
@@ -166,9 +167,19 @@ def _demand_problems(demand: DemandView) -> dict[str, Any]:
     return {
         "case_collisions": demand.clashes,
         "misspelt": demand.misspelt,
-        "refused_demand": demand.refused,
-        "wrong_keys": demand.wrong_keys,
+        "refused_demand": _limit(demand.refused),
+        "wrong_keys": _limit(demand.wrong_keys),
     }
+
+
+MAX_LOGGED_TEXTS: Final = 20
+"""Texts of one kind in a cycle's line: a user can write any number of them into jobs."""
+
+
+def _limit(texts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first MAX_LOGGED_TEXTS of *texts*, with the number of the others."""
+    more = len(texts) - MAX_LOGGED_TEXTS
+    return texts if more <= 0 else {**dict(islice(texts.items(), MAX_LOGGED_TEXTS)), "more": more}
 
 
 def _describe_action(row: ActionView) -> str:

@@ -13,7 +13,7 @@ from hydrator.diagnostics.check.findings import Finding, Level, failure, warning
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.model import to_unix
 from hydrator.domain.text import format_count, format_duration
-from hydrator.reconcile.demand import WRONG_KEY_TODO, describe_wrong_key
+from hydrator.reconcile.demand import WRONG_KEY_TODO, describe_wrong_keys
 from hydrator.reconcile.view import CycleView, SiteView
 
 if TYPE_CHECKING:  # few installations stage data
@@ -135,8 +135,8 @@ def _find_refused_content(view: CycleView) -> Iterator[Finding]:
     for clash in view.demand.clashes:
         message = f"not advertised, because these names differ only in letter case: {', '.join(clash)}"
         yield warning("letter case", message, "rename one of these datasets in the catalogue")
-    for key, jobs in view.demand.wrong_keys.items():
-        yield warning("keys", describe_wrong_key(key, jobs), f"submit them again, {WRONG_KEY_TODO}")
+    if wrong_keys := view.demand.wrong_keys:
+        yield warning("keys", describe_wrong_keys(wrong_keys), f"submit them again, {WRONG_KEY_TODO}")
     for publisher in view.publishers:
         if publisher.rival:
             todo = "stop one of the two daemons: docs/operators/monitoring.md#hydratorrival"

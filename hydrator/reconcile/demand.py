@@ -30,7 +30,7 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.redaction import escape_unprintable
-from hydrator.domain.text import format_count, matches_any
+from hydrator.domain.text import format_count, matches_any, shorten_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +154,14 @@ WRONG_KEY_TODO = "a short list without DataLocalityKey, a long one by hydrator s
 """The advice for jobs with a wrong key: what to submit in their place."""
 
 
-def describe_wrong_key(key: str, job_count: int) -> str:
-    """Return one sentence on a key in ``Demand.wrong_keys``."""
-    jobs = format_count(job_count, "job")
+def describe_wrong_keys(job_counts: Mapping[str, int]) -> str:
+    """Return one sentence on ``Demand.wrong_keys``, with those of most jobs."""
+    most_first = sorted(job_counts.items(), key=lambda item: -item[1])
+    keys = shorten_list([f"{key} ({format_count(jobs, 'job')})" for key, jobs in most_first])
     return (
-        f"no site answers for the datasets of {jobs}, because the DataLocalityKey {key} does not stand for"
-        " this list alone: they wait, or start where their data is not"
+        f"no site answers for the datasets of {format_count(sum(job_counts.values()), 'job')}, because the"
+        " DataLocalityKey does not stand for this list alone: they wait, or start where their data is not:"
+        f" {keys}"
     )
 
 

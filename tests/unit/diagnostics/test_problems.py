@@ -77,7 +77,12 @@ def test_a_failing_catalogue_is_named_once_with_the_time_of_its_failure():
         ),
         (
             {"wrong_keys": {"c12.269@ap1": 3}},
-            "for the datasets of 3 jobs, because the DataLocalityKey c12.269@ap1 does not stand for this",
+            "for the datasets of 3 jobs, because the DataLocalityKey does not stand for this list alone",
+        ),
+        ({"wrong_keys": {"c12.269@ap1": 3}}, "start where their data is not: c12.269@ap1 (3 jobs)"),
+        (
+            {"wrong_keys": {f"sx{n}": 1 for n in range(10_000)} | {"sy": 5}},
+            ": sy (5 jobs), sx0 (1 job), sx1 (1 job), and 9998 more",
         ),
     ],
 )

@@ -609,6 +609,18 @@ def test_summary_of_a_cycle_names_all_that_an_operator_needs():
     assert set(view.demand.unseen) == {L1, L2}
 
 
+def test_texts_of_one_user_do_not_fill_the_log_line_of_a_cycle():
+    world = World(replica(L1, CAM))
+    named = [QueuedJobs((f"{n} no scope",), 1) for n in range(9_000)]
+    keyed = [QueuedJobs((L1,), 1, f"forged {n}") for n in range(9_000)]
+    world.queues.queues = {"ap1": ScheddDemand(NOON, (*named, *keyed))}
+    world.cycle.refresh_demand()
+    fields = cycle_log_fields(view_of(world.run()), 1)
+    for name in ("refused_demand", "wrong_keys"):
+        assert len(fields[name]) == 21
+        assert fields[name]["more"] == 8_980
+
+
 def test_held_loss_is_in_summary_log_and_metrics():
     many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
     world = World(*many, rules=settings_with(pins=(one.did for one in many)))
