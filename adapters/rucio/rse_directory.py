@@ -43,6 +43,7 @@ class RseDirectory:
         self._capabilities = capabilities
         self._attribute_sites: dict[str, tuple[datetime, Site | None]] = {}
         self._last_rses: dict[str, Rse] = {}
+        self._unlisted: set[str] = set()
         self._failed_at: dict[str, datetime] = {}
         self._storages_by_expression: dict[str, tuple[datetime, frozenset[str]]] = {}
 
@@ -61,16 +62,15 @@ class RseDirectory:
                 "list_rses returns no storage elements; an empty catalogue is not plausible",
             )
         areas = self._read_areas(now)
-        missing = sorted(
-            name for name, last in self._last_rses.items() if name not in rows and not last.is_deleted
-        )
-        for name in missing[:_MAX_MISSING]:
+        missing = {name for name, last in self._last_rses.items() if name not in rows and not last.is_deleted}
+        listed = sorted(missing - self._unlisted)
+        for name in [*sorted(missing & self._unlisted), *listed[:_MAX_MISSING]]:
             if row := self._query_row(name):
                 rows[name] = row
             else:
                 self._last_rses[name] = _mark_deleted(self._last_rses[name])
-        if len(missing) > _MAX_MISSING:
-            reason = f"list_rses omits {len(missing)} storage elements of the last poll, first {missing[0]}"
+        if len(listed) > _MAX_MISSING:
+            reason = f"list_rses omits {len(listed)} storage elements of the last poll, first {listed[0]}"
             raise CatalogueGarbled(self._queries.name, reason)
         failures: list[CatalogueError] = []
         rses = {name: self._build_rse(name, row, now, areas, failures) for name, row in sorted(rows.items())}
@@ -116,6 +116,7 @@ class RseDirectory:
                     self._last_rses[name] = (
                         self._build_rse(name, row, now, areas, []) if row else _build_deleted_rse(name)
                     )
+                    self._unlisted.add(name)
                     continue
                 self._failed_at[name] = now
             raise BadRow(f"there is data at {name}, which list_rses did not list")

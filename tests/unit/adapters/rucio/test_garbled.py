@@ -299,6 +299,18 @@ def test_data_at_an_element_deleted_before_the_first_poll_hides_no_other_copy(as
     assert seen(dict(asking().read({SICK}).readings)) == {SICK: {("UK", COMPLETE)}}
 
 
+def test_elements_with_data_that_no_list_has_are_queried_in_each_poll(asking, stand_in):
+    hidden = {f"HID-{n}": f"H{n}" for n in range(30)}
+    stand_in.storages |= hidden
+    stand_in.holdings = {did: dict.fromkeys(hidden, "available") for did in DIDS}
+    stand_in.spoil["/rses"] = lambda rows: [row for row in rows if row["rse"] not in hidden]
+    catalogue = asking(verify_every=timedelta(0))
+    for _ in range(2):
+        survey = catalogue.read(frozenset(DIDS))
+        assert seen(dict(survey.readings))[SICK] == {(site, COMPLETE) for site in hidden.values()}
+        assert survey.sites >= set(hidden.values())
+
+
 def test_deleted_storage_elements_are_queried_a_few_in_each_poll(asking, stand_in):
     stand_in.storages |= {f"OLD-{n}": f"OLD{n}" for n in range(50)}
     catalogue = asking()
