@@ -188,7 +188,7 @@ def test_slots_without_an_update_for_long_do_not_count(age: int | None, is_seen:
     ],
 )
 def test_slot_counts_if_it_takes_jobs(more: dict[str, Any], is_usable: bool) -> None:
-    """The START of a broken slot of 25.14 is a text, which is not false."""
+    """P2: the START of a broken slot of 25.14 is a text, which is not false."""
     client = Client()
     condor_pool(client).read_snapshot()
     ad = classad2.ClassAd({"State": "Unclaimed", **more})

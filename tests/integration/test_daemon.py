@@ -13,17 +13,6 @@ from testbed.installation import wait_for
 from testbed.patience import PATIENCE
 
 
-def test_a_catalogue_that_hangs_for_ever_delays_neither_another_one_nor_the_end(daemon):
-    with socket.socket() as silent:  # takes every connection and never answers
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(64)
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        daemon.configure(f'[[catalogue]]\ntype = "dmapi"\nurl = "{url}"')
-        daemon.start()
-        wait_for(lambda: "lofar:L1" in daemon.ad(), "the first dataset")
-        assert daemon.end() == 0
-
-
 def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_progress_only(daemon):
     address = daemon.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -83,14 +83,6 @@ def filled(two: Two) -> bool:
     return there[0] == there[1] and there[0].keys() == {"UK"}
 
 
-def test_a_collector_that_restarts_empty_is_filled_at_the_next_poll(two):
-    two.pool.wait(lambda: filled(two), "both collectors to have the ad")
-    before = two.pool.pids("collector")
-    two.signal_second(signal.SIGKILL)
-    two.pool.wait(lambda: len(now := two.pool.pids("collector")) == 2 and now != before, "a restart")
-    two.pool.wait(lambda: filled(two), "the second collector to have the ad again")
-
-
 def test_a_deaf_collector_is_named_and_the_other_one_follows_the_catalogue(two):
     two.pool.wait(lambda: filled(two), "both collectors to have the ad")
     before = two.generations(two.first)["UK"]

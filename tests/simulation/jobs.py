@@ -39,7 +39,10 @@ def _in_virtual_time(text: str) -> ExprTree:
 
 @dataclass(eq=False)
 class Job:
-    """A job: ``any_after`` is in Unix seconds; a job without datasets has no clause."""
+    """A job: ``any_after`` is in Unix seconds; a job without datasets has no clause.
+
+    ``site`` is where the job has started.
+    """
 
     dids: tuple[Did, ...]
     mode: Mode
@@ -48,6 +51,7 @@ class Job:
     run_seconds: float
     any_after: int = 0
     started_at: float | None = None
+    site: Site | None = None
 
     @cached_property
     def key(self) -> str:
@@ -118,12 +122,16 @@ class SlotAd:
 
 @dataclass(eq=False)
 class Slot:
-    """A slot; without a hook its ad has nothing of us. ``claimed`` is its ad when it was claimed."""
+    """A slot; without a hook its ad has nothing of us. ``claimed`` is its ad when it was claimed.
+
+    A slot that ``takes_jobs`` not is too small for them, broken, or near its end.
+    """
 
     site: Site
     hook: "Hook | None"
     busy_until: float = 0.0
     claimed: SlotAd | None = None
+    takes_jobs: bool = True
 
     @property
     def shown(self) -> SlotAd:
@@ -169,7 +177,7 @@ class Pool:
         for job in waiting:
             job.any_after = job.any_after or wall + job.wait_seconds
         for slot in self.slots:
-            if slot.busy_until > now:
+            if slot.busy_until > now or not slot.takes_jobs:
                 continue
             seen = slot.claimed or slot.collected
             for one in waiting:
@@ -189,7 +197,7 @@ class Pool:
         if slot.claimed:
             laws.happened("a job started on a reused claim")
         slot.claimed = slot.claimed or slot.shown  # the schedd gets the startd's own ad with the claim
-        job.started_at, slot.busy_until = now, now + job.run_seconds
+        job.started_at, job.site, slot.busy_until = now, slot.site, now + job.run_seconds
         if job.dids:
             self._check_start(job, slot, wall)
 
@@ -221,7 +229,9 @@ class Pool:
         """Nothing waits for ever: at the end each job that may run has started (decisions 6, 15)."""
         world = self.world
         now, wall = world.loop.now, to_unix(world.clock())
-        is_free = {slot.site for slot in self.slots if slot.busy_until <= now and slot.hook}
+        is_free = {
+            slot.site for slot in self.slots if slot.busy_until <= now and slot.hook and slot.takes_jobs
+        }
         named = {dids for queue in world.truth.queues.values() for dids in queue}
         for job in self.jobs:
             if job.started_at is not None or now - job.submitted_at < STARTS_WITHIN_SECONDS:

@@ -12,9 +12,11 @@ from hydrator.domain.model import Did, QueuedJobs, ReplicaState, Seen, Site, Sit
 from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS
 
 if TYPE_CHECKING:
+    from hydrator.reconcile.view import CycleView
     from tests.simulation.world import World
 
 EVENTS: Final = (
+    "a collector that had forgotten its ads got them again",
     "a fact was too old to be shown",
     "a hook showed its copy",
     "a job (auto) started beside its data",
@@ -110,10 +112,9 @@ class Laws:
         self._heard: dict[Did, float] = {}
         """The time of the first answer that named each dataset since the state was lost."""
         self._answered: dict[str, float] = {}
-        """The time of the last answer of each schedd."""
+        """The time of the first answer of each schedd since the state was lost."""
         self._listed: dict[str, float] = {}
-        """The time at which the collector last listed each schedd."""
-        self._listing_at = -1e9
+        """The time at which this process first saw each schedd listed, and, by "", any schedds at all."""
         self._reports: dict[str, dict[Did, deque[Report]]] = {}
         self._sites: frozenset[Site] = frozenset()
         self._whole_at: dict[tuple[Did, Site], float] = {}
@@ -123,6 +124,7 @@ class Laws:
         self._life = 0
         self._lost_at = -1e9
         self._withheld_at: float | None = None
+        self._forgotten_at = -1e9
         self._held_at_step: frozenset[Site] = frozenset()
         """The sites with a held loss when the clock was set back: the hold outlives that."""
         self._approved: set[tuple[Site, Did]] = set()
@@ -172,12 +174,12 @@ class Laws:
 
     def note_listing(self, schedds: Collection[str]) -> None:
         """Note that the collector listed *schedds*."""
-        self._listing_at = self._world.loop.now
-        self._listed |= dict.fromkeys(schedds, self._listing_at)
+        self._listed = dict.fromkeys(("", *schedds), self._world.loop.now) | self._listed
 
     def note_demand(self, schedd: str, groups: Sequence[QueuedJobs]) -> None:
         """Note which sets the jobs of *schedd* named."""
-        now = self._answered[schedd] = self._world.loop.now
+        now = self._world.loop.now
+        self._answered.setdefault(schedd, now)
         named = {Did(did): now for group in groups for did in group.datasets}
         self._named, self._heard = named | self._named, named | self._heard
         self._last_named |= named
@@ -185,6 +187,7 @@ class Laws:
     def note_start(self) -> None:
         """Note that a process of the daemon has started."""
         self._starts.append(self._world.loop.now)
+        self._listed.clear()
 
     @property
     def _started_at(self) -> float:
@@ -195,6 +198,7 @@ class Laws:
         self._life += 1
         self._lost_at = self._world.loop.now
         self._heard.clear()
+        self._answered.clear()
         self._held_at_step = frozenset()
 
     def note_clock_step(self, seconds: float) -> None:
@@ -221,6 +225,10 @@ class Laws:
             self._lost_ads.pop((publisher, ad.site), None)
         elif before is None or version != (before.generation, to_unix(before.as_of)):
             self._lost_ads[publisher, ad.site] = version
+
+    def note_forgotten(self) -> None:
+        """Note that the collector lost all its ads, as when it restarts."""
+        self._forgotten_at = self._world.loop.now
 
     def note_withdrawn(self, publisher: str, site: Site) -> None:
         """Note that *publisher* has no ad of *site* any more: the site is retired, or has gone."""
@@ -386,9 +394,9 @@ class Laws:
             for name, queue in self._world.truth.queues.items()
             if any(did in dids for dids in queue) and self._is_expected(name)
         ]
-        heard = self._heard.get(did)
-        if heard is None or self._world.loop.now - heard < SLACK_SECONDS:  # after a cycle or answer began
-            return bool(self._life) and any(self._answered.get(one, -1e9) <= self._lost_at for one in schedds)
+        heard = self._heard.get(did, 1e9)
+        if heard > self._world.loop.now - SLACK_SECONDS:  # the cycle may have begun with an earlier answer
+            return any(self._answered.get(one, 1e9) >= heard for one in schedds)
         is_unsaved = any(one.at - SLACK_SECONDS < heard for one in self._world.faults.of("disk"))
         return bool(schedds) and (self._last_named[did] > self._started_at or not is_unsaved)
 
@@ -397,13 +405,9 @@ class Laws:
 
         Only a daemon that lost its state forgets a schedd.
         """
-        begun = max(self._lost_at, self._started_at)
-        return (
-            not self._life
-            or self._answered.get(schedd, -1e9) > self._lost_at
-            or self._listed.get(schedd, -1e9) > begun
-            or self._listing_at <= begun
-        )
+        begun = self._world.loop.now - SLACK_SECONDS  # the cycle
+        first, listed = self._listed.get("", 1e9), self._listed.get(schedd, 1e9)
+        return not self._life or self._answered.get(schedd, 1e9) < begun or listed <= max(first, begun)
 
     def _is_surely_whole(self, reports: deque[Report], site: Site, now: float) -> bool:
         """Return True if the last reports all say so, and not only the very last one (decision 7).
@@ -561,6 +565,21 @@ class Laws:
                     )
                 else:
                     self.happened("an ad that was lost on its way was not taken for published")
+        if view:
+            self._check_forgotten(view, unconfirmed.get("collector"))
+
+    def _check_forgotten(self, view: "CycleView", unconfirmed: Collection[Site] | None) -> None:
+        """A cycle sends the ads again that a collector forgot before it began (decision 8)."""
+        world = self._world
+        began = world.loop.now - (to_unix(world.clock()) - view.at) - 1
+        if unconfirmed is None or not -1e9 < self._forgotten_at < began:
+            return
+        for site in view.sites:
+            if site.generation is not None and site.site not in unconfirmed:
+                if world.shown_ad("collector", site.site) is None:
+                    self.add("read back", f"the collector forgot {site.site}, and the daemon says nothing")
+                else:
+                    self.happened("a collector that had forgotten its ads got them again")
 
     def _note_events(self) -> None:
         world, now = self._world, self._world.loop.now

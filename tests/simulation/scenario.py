@@ -18,6 +18,8 @@ dropped, a poll that sees a loss and those that confirm it; or the time until a 
 WITHHOLD_SECONDS: Final = 780.0
 """The same for a daemon without its state, which may withhold ads for ten minutes; and for jobs, which start
 some minutes after the ads say the truth."""
+FORGET_EVERY: Final = 8
+"""In every so many seeds the collector restarts at some time, and has no ads."""
 JOBS_EVERY: Final = 4
 """Every so many seeds have jobs; in a quarter of those the daemon ends for good."""
 POLL_SECONDS: Final = 40
@@ -193,6 +195,9 @@ class _Maker:
         faults = [fault for _ in range(chance.randint(1, 7)) for fault in self._make_fault(chance)]
         if self._seed % (4 * JOBS_EVERY) == 0:
             faults.append(Fault("gone", "", round(chance.uniform(0, FAULT_SECONDS), 1)))
+        if self._seed % FORGET_EVERY == 5:
+            at = self._numbers("forget").uniform(0, FAULT_SECONDS)
+            faults.append(Fault("forget", "publisher collector", round(at, 1)))
         return faults
 
     def _make_fault(self, chance: random.Random) -> list[Fault]:

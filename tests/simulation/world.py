@@ -142,6 +142,9 @@ class Hook:
 class World:
     """One run: the truth, the parts, the process of the daemon, and the laws that watch it."""
 
+    pool_part = SimulatedPool
+    """The class of the part that queries schedds and slots."""
+
     def __init__(
         self,
         seed: int,
@@ -419,7 +422,7 @@ class World:
                 PublishTarget(SimulatedWebPublisher(self, process, served, get_url, clock), always),
                 PublishTarget(SimulatedPublisher(self, process, "collector", AD_LIFETIME), expiring),
             ),
-            queues=SimulatedPool(self, process),
+            queues=self.pool_part(self, process),
             pool=pool,
             served_ads=served,
             network=NetworkParts((), settings, build_rate_table((), settings, clock())),
@@ -466,6 +469,8 @@ class World:
             self._kill()
         elif fault.kind == "forget":  # a collector that restarts has no ads
             self.shelves.setdefault(fault.part.removeprefix("publisher "), Shelf()).ads.clear()
+            if fault.part == "publisher collector":
+                self.laws.note_forgotten()
         else:
             raise ValueError(fault.kind)
 

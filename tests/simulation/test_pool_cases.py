@@ -1,0 +1,146 @@
+"""Cases that users of pools reported, by their numbers: the daemon, hooks and jobs of one pool together.
+
+P5, P6 and P8 are about what ``why``, ``check`` and ``report`` say: tests/unit/diagnostics has these.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Site
+from hydrator.domain.ports import IdleJobs, PoolSnapshot, Resources, ScheddLoad, ScheddQueue, SlotGroup
+from tests.simulation.jobs import CYCLE_SECONDS, Job, Pool, Slot
+from tests.simulation.parts import SimulatedPool, key_of
+from tests.simulation.truth import Truth
+from tests.simulation.world import Hook, World
+
+UK, DE, PL, NL, CLOUD = map(Site, ("UK", "DE", "PL", "NL", "CLOUD"))
+BIG, CALIBRATION = Did("x:big"), Did("x:cal")
+GB = 10**9
+POLL_SECONDS = HOOK_SECONDS = 60.0
+STARTS_WITHIN_SECONDS = 2 * POLL_SECONDS + HOOK_SECONDS + CYCLE_SECONDS + 10
+"""Two intervals of the daemon until the set is open, then the hook, the negotiator and some latency."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Slots of one core: ``kind`` says why they take no job, if they do not."""
+
+    count: int
+    kind: str = ""
+
+    def group(self, site: Site) -> SlotGroup:
+        memory = 1000.0 if self.kind == "small" else 8000.0
+        one = Resources(1, memory)
+        return SlotGroup(site, one, Resources(0, memory) if self.kind == "busy" else one, self.count)
+
+
+class CountedPool(SimulatedPool):
+    """The jobs and slots as they are, in place of a free slot at each site."""
+
+    groups: Sequence[SlotGroup] = ()
+    job_memory = 0.0
+
+    def read_snapshot(self, *, waits: bool = False) -> PoolSnapshot:
+        self._step()
+        pool, now = self._world.pool, self._world.loop.now
+        assert pool is not None
+        waiting = [job for job in pool.jobs if job.started_at is None and job.submitted_at <= now]
+        counts = Counter(job.dids for job in waiting)
+        jobs = tuple(QueuedJobs(tuple(dids), count, key_of(dids)) for dids, count in counts.items())
+        self._world.laws.note_demand("ap1", jobs)
+        request = Resources(1, self.job_memory)
+        idle = tuple(IdleJobs(one.job_count, one.key, request=request) for one in jobs)
+        queue = ScheddQueue(ScheddDemand(self._world.clock(), jobs), ScheddLoad(idle))
+        self.last = PoolSnapshot(self._world.clock(), {"ap1": queue}, {}, tuple(self.groups))
+        return self.last
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pool: its slots by site, the site and bytes of each dataset, and the jobs that need all of them."""
+
+    slots: Mapping[Site, Slots]
+    held: Mapping[Did, tuple[Site, int]]
+    expected: Site
+    jobs: int = 1
+    links: Mapping[Site, float] = field(default_factory=dict)
+    job_memory: float = 0.0
+
+    def run(self) -> list[Job]:
+        """Run the pool for ten minutes; return its jobs."""
+        dids, sites = tuple(self.held), frozenset({UK, DE, PL, NL} & self.slots.keys())
+        truth = Truth(
+            {"rucio": sites},
+            {did: size for did, (_, size) in self.held.items()},
+            {"rucio": {did: {site: 1.0} for did, (site, _) in self.held.items()}},
+            {"ap1": {dids: self.jobs}},
+        )
+        links = [
+            {"source": UK, "destination": site, "gbit_per_second": rate} for site, rate in self.links.items()
+        ]
+        settings = {
+            "daemon": {"poll_seconds": int(POLL_SECONDS)},
+            "removal_guard": {"confirm_polls": 4},
+            "publish": {"http": {"enabled": True}},
+            "demand": {"pins": [], "patterns": []},
+            "network": {"links": links},
+        }
+        world = World(1, truth, (), (), [settings])
+        world.hooks = [Hook(world, site, "http", HOOK_SECONDS) for site in self.slots]
+        # the pool's reader leaves out what is broken
+        groups = [one.group(site) for site, one in self.slots.items() if one.kind != "broken"]
+        world.pool_part = type(
+            "PoolOfCase", (CountedPool,), {"groups": groups, "job_memory": self.job_memory}
+        )
+        slots = [
+            Slot(
+                hook.site,
+                hook,
+                1e9 if self.slots[hook.site].kind == "busy" else 0.0,
+                takes_jobs=self.slots[hook.site].kind in {"", "busy"},
+            )
+            for hook in world.hooks
+            for _ in range(self.slots[hook.site].count)
+        ]
+        world.pool = Pool(world, [Job(dids, "auto", 0.0, 10**6, 1e9) for _ in range(self.jobs)], slots)
+        world.run(600.0)
+        assert world.laws.broken == []
+        return world.pool.jobs
+
+
+CASES = {
+    "P1: START of the free slots beside the data refuses the job": Case(
+        {UK: Slots(4, "refusing"), DE: Slots(4)}, {BIG: (UK, 75 * GB)}, DE
+    ),
+    "P1: the free slots beside the data are too small": Case(
+        {UK: Slots(4, "small"), DE: Slots(8)}, {BIG: (UK, 75 * GB)}, DE, job_memory=2000.0
+    ),
+    "P2: the only slot beside the data is broken": Case(
+        {NL: Slots(1, "broken"), DE: Slots(8)}, {BIG: (NL, 200 * GB)}, DE
+    ),
+    "P3: a site that no catalogue lists is nearer than those with a storage": Case(
+        {UK: Slots(2, "busy"), DE: Slots(4), PL: Slots(2), CLOUD: Slots(24)},
+        {BIG: (UK, 10 * GB)},
+        CLOUD,
+        jobs=20,
+        links={CLOUD: 10.0},
+    ),
+    "P4: a small file at another site decides nothing": Case(
+        {UK: Slots(4), DE: Slots(4)}, {BIG: (DE, 500 * GB), CALIBRATION: (UK, GB // 100)}, DE
+    ),
+    "P7: 64 short reads of one set": Case(
+        {UK: Slots(1, "busy"), DE: Slots(64)}, {BIG: (UK, 5 * GB)}, DE, jobs=64, links={DE: 10.0}
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_jobs_of_a_case_start_together_where_they_should(case):
+    jobs = case.run()
+    assert {job.site for job in jobs} == {case.expected}
+    (started_at,) = {job.started_at for job in jobs}
+    assert started_at is not None
+    assert started_at <= STARTS_WITHIN_SECONDS
