@@ -22,9 +22,9 @@ from hydrator.domain.model import (
     ReplicaState,
     Survey,
 )
-from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.publish import Policy, plan
+from hydrator.reconcile.site_ads import Budget
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 

@@ -24,10 +24,10 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.ports import PoolLoad
-from hydrator.reconcile.ads.site_ads import Budget, Draft, draft_site_ads
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.site_ads import Budget, Draft, draft_site_ads
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss

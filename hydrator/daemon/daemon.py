@@ -31,8 +31,8 @@ from hydrator.diagnostics.overview.saved import RELOAD_REPORT, ReloadFailure
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing, StateError
 from hydrator.domain.model import to_unix
-from hydrator.reconcile.ads.drafts import names_any
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
+from hydrator.reconcile.site_ads import names_any
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, ClockStepDetector, seconds_ahead
 from hydrator.state.command_files import CommandQueue

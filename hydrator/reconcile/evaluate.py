@@ -22,8 +22,7 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )
-from hydrator.reconcile.ads.drafts import states_of
-from hydrator.reconcile.ads.site_ads import (
+from hydrator.reconcile.site_ads import (
     BUDGET,
     Budget,
     Draft,
@@ -32,6 +31,7 @@ from hydrator.reconcile.ads.site_ads import (
     draft_site_ads,
     empty_draft,
     redraft,
+    states_of,
 )
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot

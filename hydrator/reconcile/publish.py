@@ -1,10 +1,14 @@
-"""Publishing: plan, send and read back site ads, and withhold them while data is missing.
+"""Publishing: withhold ads while data is missing, plan the actions of publishers, send ads, read them back.
 
-Plan of one publisher: one action for each site, and the reason.
+:class:`Withholding` chooses the sites whose published ads stay for now. A daemon without state does not know
+the demand of a schedd that does not answer, or the replicas of a catalogue that does not answer. The ad that
+was published before may have these datasets. So the daemon does not replace it until all schedds and
+catalogues have answered, or until MAX_WITHHOLD has passed. If a loss at the site was held when the clock was
+set back, the ad also stays while the loss is held.
 
-*due* means that the publisher received the ad at least ``refresh_after`` ago. An ad without a newer as_of is
-due only if the publisher drops ads after some time. An ad with openings that the publisher does not have is
-due at once.
+:func:`plan` makes one action for each site of one publisher, with the reason. An ad is *due* if the publisher
+received it at least ``refresh_after`` ago; without a newer as_of only if the publisher drops ads after some
+time. An ad with openings that the publisher does not have is due at once.
 
 desired  published           newer as_of  due   action
 -------  ------------------  -----------  ----  ----------------------------------------
@@ -16,14 +20,7 @@ yes      same generation     -            no    NoOp
 no       yes                 -            -     Keep
 retired  yes                 -            -     Withdraw
 
-Withheld sites: do not replace published ads while a daemon without state collects its data again.
-
-A daemon that lost its state does not know the demand of a schedd that does not answer, or the replicas of
-a catalogue that does not answer. The ad that was published before may have these datasets. So the daemon does
-not replace this ad until all schedds and catalogues have answered, or until a time limit ends.
-If a loss at the site was held when the clock was set back, the ad also stays while the loss is held.
-
-Publish targets: make a plan for each publisher, send its ads, and read them back.
+:class:`PublishTargets` runs the publishers, each in its own thread.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -16,11 +16,10 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.text import matches_any
-from hydrator.reconcile.ads.drafts import states_of
-from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.openings import PacedCycle
+from hydrator.reconcile.site_ads import dids_without_room, states_of
 from hydrator.reconcile.state import Approve, PendingCommands, ReconcileState
 
 

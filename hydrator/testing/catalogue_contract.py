@@ -22,7 +22,7 @@ from hydrator.domain.model import (
     SiteAd,
 )
 from hydrator.domain.ports import Catalogue
-from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads, facts_of
+from hydrator.reconcile.site_ads import Budget, draft_site_ads, facts_of
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 

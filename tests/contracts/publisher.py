@@ -32,7 +32,7 @@ def site_ad(
     as_of: datetime = MORNING,
     datasets: int = 2,
 ) -> SiteAd:
-    """Build an ad as ``hydrator.reconcile.ads.site_ads`` does, with *datasets* datasets, all AVAILABLE."""
+    """Build an ad as ``hydrator.reconcile.site_ads`` does, with *datasets* datasets, all AVAILABLE."""
     dids = [f"ska:observation_{site_number:05d}" for site_number in range(datasets)]
     quoted = site.replace("\\", "\\\\").replace('"', '\\"')
     content = (

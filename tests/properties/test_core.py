@@ -23,9 +23,9 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.untrusted import MAX_AHEAD, is_ahead
-from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.publish import Policy, apply_plan, plan
+from hydrator.reconcile.site_ads import Budget, Draft, assign_generations, draft_site_ads
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store

@@ -25,7 +25,7 @@ from hydrator.domain.model import (
     SiteFacts,
     Snapshot,
 )
-from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
+from hydrator.reconcile.site_ads import Budget, assign_generations, draft_site_ads
 from hydrator.wiring import system_clock
 from testbed.glideinwms_standin import groups_of, load_policy
 from tests.slots import hooked

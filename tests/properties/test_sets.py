@@ -25,8 +25,8 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
-from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads, redraft
 from hydrator.reconcile.demand import DemandMemory, build_demand, update_demand_memory
+from hydrator.reconcile.site_ads import Budget, draft_site_ads, redraft
 from tests.factories import NOON, want
 
 THOROUGH = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -9,8 +9,8 @@ from hydrator.domain.ads import contract
 from hydrator.domain.ads.openings import REPORT_NAME, SavedOpenings
 from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot
-from hydrator.reconcile.ads.set_lines import SetFacts
 from hydrator.reconcile.demand import build_demand
+from hydrator.reconcile.site_ads import SetFacts
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState

@@ -1,9 +1,11 @@
-"""Memory of one catalogue: its last answers, stored so that an answer without changes costs little.
+"""Memory of one catalogue: its last answer about each dataset, and the rows that ``datasets --why`` shows.
 
-From poll to poll, nearly all facts are unchanged except for their age. So a record of the catalogue's last
-complete answer has no time: the memory has this time once for all these records.
-
-Rows of ``hydrator datasets --why``: each catalogue's answer about a dataset, with its time and query.
+From poll to poll, nearly all facts are unchanged except for their age, and each record that changed is
+written to the disk. So a record of the last complete answer has no time of its own (``read_at`` is None):
+``CatalogueMemory.answered_at`` is the time of all these records. Only a record that the last answer did not
+renew has a time. For example, a catalogue answers at 12:00 about L1 and L2: no record has a time, and
+``answered_at`` is 12:00. At 12:01 it answers about L1 alone: ``answered_at`` is 12:01, the record of L1 is
+unchanged, and that of L2 gets the time 12:00.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +26,8 @@ class DatasetRecord:
     ``facts`` has the fact from this replica, and ``previous_facts`` the fact from the last complete reading.
     ``reading`` is the reading from which the record was built; None if it was not built from a reading.
 
-    ``read_at`` is the time of the reading, and of each fact without a time of its own. It is None for a
-    reading of the last complete answer: the memory has this time, so an answer without changes changes no
-    record.
+    ``read_at`` is the time of the reading, and of each fact without a time of its own; None stands for the
+    time of the catalogue's last complete answer, ``CatalogueMemory.answered_at``.
     """
 
     read_at: datetime | None

@@ -1,12 +1,11 @@
-"""Merge of the catalogues' answers: update the memories, and make one snapshot of all of them.
+"""Merge of the catalogues' answers: update the memory of each, then make one snapshot of all memories.
 
-Merge of the facts of all catalogues into one fact per dataset and site.
+:func:`apply_survey` puts one catalogue's answer into its memory. A new reading replaces the older reading of
+the same dataset. If the new reading is Unseen, the memory keeps the older reading and its age. So an error
+never removes facts, and one dataset that cannot be read does not make the whole site look old.
 
-Update of a catalogue's memory with its answer, and the snapshot of all catalogues.
-
-Each catalogue has its own memory. A new reading replaces the catalogue's older reading of the same dataset.
-If the new reading is Unseen, the memory keeps the older reading and its age. So an error never removes
-facts, and one dataset that cannot be read does not make the whole site look old.
+:func:`build_snapshot` takes, for each dataset and site, the best fact of all memories. A fact that is older
+than the age limit becomes UNKNOWN.
 """
 
 from collections.abc import Collection, Mapping

@@ -94,7 +94,11 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(
     ("command", "unneeded"),
-    [("status", ["hydrator.reconcile.ads"]), ("sites", ["hydrator.reconcile.ads"]), ("datasets", [])],
+    [
+        ("status", ["hydrator.reconcile.site_ads"]),
+        ("sites", ["hydrator.reconcile.site_ads"]),
+        ("datasets", []),
+    ],
 )
 def test_command_that_reads_the_state_loads_no_part_of_the_daemon(command, unneeded, config):
     modules = run(command, "--json", "-c", config)

@@ -29,7 +29,6 @@ from hydrator.domain.ports import (
     ScheddLoad,
     SlotGroup,
 )
-from hydrator.reconcile.ads.drafts import add_openings
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.openings import (
     OpeningsSaver,
@@ -39,6 +38,7 @@ from hydrator.reconcile.openings import (
     read_waiting,
 )
 from hydrator.reconcile.pacing import SetBytes, WaitingJobs
+from hydrator.reconcile.site_ads import add_openings
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want

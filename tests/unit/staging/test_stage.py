@@ -154,6 +154,14 @@ def test_a_recall_from_the_tape_of_the_same_site_comes_first():
     assert {one.did: one.source for one in world.table.requests} == {L1: RAL, L2: None}
 
 
+def test_of_two_tapes_the_one_of_the_same_site_is_recalled():
+    world = StagingWorld(policy(sites=[RAL]), L1=1)
+    for site in (CAM, RAL):
+        world.put(L1, site, ReplicaState.ON_TAPE)
+    world.step_with(need(L1, sites=[RAL]))
+    assert {(one.did, one.site): one.source for one in world.table.requests} == {(L1, RAL): RAL}
+
+
 def test_the_rule_of_another_account_is_joined():
     world = StagingWorld(L1=1, L2=1)
     world.stager.add_rule(L1, RAL, "carl", state=RequestState.QUEUED)

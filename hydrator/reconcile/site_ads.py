@@ -1,24 +1,32 @@
-"""Drafts of site ads: their lines, the size of an ad and what fits into it, and their generations.
+"""Site ads: turn a snapshot into the ad of each site, within its size budget.
 
-The datasets whose states fit into the ad are chosen, most demanded first. The demanded sets come before
-(``set_lines.py``): jobs look up their set. The choice ends when the ad is full, so it does not read all
-demand entries. The daemon repeats the choice for every site in each cycle.
+The ad must be small: HTCondor copies it for every slot, to the collector and to the negotiator. STARTD_CRON
+cuts a line at 64 KiB (HTCondor: cron_job_io.cpp, STDOUT_LINEBUF_SIZE). Room is for the demanded sets first,
+because jobs look up their set, then for the states of single datasets. If they do not all fit, the ad omits
+the least demanded.
+
+The ad has a line with the share of each set's bytes on disk, and a line with the time of the oldest fact of
+each set that has an older fact than the site. The sets with a dataset at the site come first, the most
+demanded first. Then come the other sets of jobs and pins: their share 0.0 says that the daemon knows the set
+and that nothing is here. A set has its parts in all lines, or in none. A set with a wrong key has none.
 
 An ad gets a new generation if, and only if, its content changes.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string, list_literal, nested_ad_literal
 from hydrator.domain.ads.contract import CONTRACT_VERSION
-from hydrator.domain.ads.dataset_sets import names_of, quote_key
+from hydrator.domain.ads.dataset_sets import SetKey, names_of, quote_key
 from hydrator.domain.ads.openings import Openings, write_openings
 from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.model import (
@@ -27,8 +35,11 @@ from hydrator.domain.model import (
     DemandEntry,
     Did,
     Fact,
+    Origin,
     Site,
     SiteAd,
+    SiteFacts,
+    Snapshot,
     from_unix,
     to_unix,
 )
@@ -136,9 +147,163 @@ def round_down(fraction: float) -> float:
     return int(fraction * scale + 1e-9) / scale
 
 
+_WHOLE = 100
+"""Hundredths in a share of 1.0, which only a set has whose datasets are all AVAILABLE."""
+_FRACTION_BITS = 53
+
+
+class SetFacts(NamedTuple):
+    """What the shares of sets at one site are computed from.
+
+    ``facts`` has the facts of the site, without datasets that collide in letter case. ``sizes`` has the
+    bytes of each dataset, if known. ``unread_dids`` are datasets that no catalogue has ever answered for.
+    """
+
+    facts: Mapping[Did, Fact]
+    sizes: Mapping[Did, int]
+    unread_dids: AbstractSet[Did]
+
+    def find_share(self, dids: Sequence[Did]) -> tuple[float | None, datetime | None]:
+        """Return the share (0 to 1) of the set *dids* on disk, and the time of its oldest fact.
+
+        The share is rounded down to hundredths; None if the daemon does not know the state of a dataset.
+        The time is None if all facts have the time of the site.
+        """
+        found = [self.facts.get(did) for did in dids]
+        states = {fact and fact.state for fact in found}
+        if DatasetState.UNKNOWN in states or not self.unread_dids.isdisjoint(dids):
+            return None, None
+        oldest = min([fact.as_of for fact in found if fact and fact.as_of], default=None)
+        if states == {DatasetState.AVAILABLE}:
+            return 1.0, oldest
+        return min(self._count_hundredths(dids, found), _WHOLE - 1) / _WHOLE, oldest
+
+    def _count_hundredths(self, dids: Sequence[Did], found: Sequence[Fact | None]) -> int:
+        """Return the hundredths on disk, rounded down; computed exactly, with integers.
+
+        If the size of a dataset is unknown, or all sizes are 0, each dataset has the same weight.
+        """
+        weights = [self.sizes.get(did) for did in dids]
+        known = [size for size in weights if size is not None]
+        if len(known) < len(weights) or not any(known):
+            known = [1] * len(dids)
+        on_disk = sum(size * _scale_fraction(fact) for size, fact in zip(known, found, strict=True) if fact)
+        return (on_disk * _WHOLE) // (sum(known) << _FRACTION_BITS)
+
+
+def _scale_fraction(fact: Fact) -> int:
+    """Return the fraction of the dataset on disk times 2**53, rounded down."""
+    if fact.state is DatasetState.AVAILABLE:
+        return 1 << _FRACTION_BITS
+    return int(min(max(fact.fraction or 0.0, 0.0), 1.0) * (1 << _FRACTION_BITS))
+
+
+_Lines = tuple[tuple[str, str], ...]
+"""Attributes with their ClassAd literals, in the order of the ad."""
+_SetTexts = tuple[str, str]
+"""The entries of one set in the two lines of sets; an empty text is no entry."""
+_SET_LINES = (contract.SETS, contract.SETS_AS_OF)
+_MIN_ENTRY_BYTES = len("=0.0;")
+
+
+def _write_entries(name: str, share: float | None, at: int, site_at: int) -> _SetTexts:
+    """Return the entries of the set *name*, whose oldest fact is of the time *at*, at a site of *site_at*."""
+    if share is None:
+        return "", ""
+    return f"{name}={share};", f"{name}={at};" if at < site_at else ""
+
+
+def _join_entries(texts: Mapping[SetKey, _SetTexts]) -> _Lines:
+    """Return the two lines of sets, with the entries sorted by key."""
+    columns = list(zip(*(texts[key] for key in sorted(texts)), strict=True)) or [(), ()]
+    literals = (f"[{''.join(column).removesuffix(';')}]" for column in columns)
+    return tuple(zip(_SET_LINES, literals, strict=True))
+
+
+class SetLines(NamedTuple):
+    """The lines of the sets in a site's ad, with their bytes, and the sets that have no room.
+
+    ``here`` are the demand entries with a dataset at the site, ``omitted`` those of them without room.
+    ``is_complete`` is True if the sets of which the site has nothing have room, too.
+    """
+
+    lines: _Lines
+    size_bytes: int
+    here: Sequence[DemandEntry]
+    omitted: Sequence[DemandEntry]
+    is_complete: bool
+
+
+def quote_keys(demand: Demand) -> dict[SetKey, str]:
+    """Return the key of each demanded set, with its form in the lines of all sites."""
+    return {one.key: quote_key(one.key) for one in demand.entries if one.key is not None}
+
+
+def write_set_lines(
+    facts: SetFacts, demand: Demand, names: Mapping[SetKey, str], budget: Budget, as_of: datetime
+) -> SetLines:
+    """Choose the sets that fit into the ad of a site, and write their lines.
+
+    The choice of sets of which the site has nothing ends with the first that has no room. One that only
+    matches a pattern has no entry.
+
+    Args:
+        facts: the facts of the site.
+        demand: the demanded sets, most demanded first.
+        names: the result of :func:`quote_keys`.
+        budget: the maximum bytes of a line and of an ad.
+        as_of: the time of the site's facts.
+    """
+    writer = _SetWriter(facts, names, budget, to_unix(as_of))
+    is_absent = facts.facts.keys().isdisjoint
+    here = [one for one in demand.entries if not is_absent(one.dids)]
+    keys_here = {one.key for one in here}
+    omitted = [one for one in here if not writer.add(one)]
+    is_complete = all(
+        writer.add(one)
+        for one in demand.entries
+        if one.origin is not Origin.PATTERN and one.key not in keys_here
+    )
+    return SetLines(_join_entries(writer.texts), sum(writer.sizes), here, omitted, is_complete)
+
+
+class _SetWriter:
+    """A writer of the entries of sets, which counts the bytes of each line."""
+
+    def __init__(self, facts: SetFacts, names: Mapping[SetKey, str], budget: Budget, as_of: int) -> None:
+        self._facts = facts
+        self._names = names
+        self._as_of = as_of
+        self._line_limit = budget.line_bytes
+        self._limit = budget.ad_bytes - STATE_LINES_BYTES
+        self.texts: dict[SetKey, _SetTexts] = {}
+        self.sizes = [len(f"{name} = []") for name in _SET_LINES]
+
+    def add(self, entry: DemandEntry) -> bool:
+        """Add the set of *entry*, if its key is right; return False without room."""
+        key = entry.key
+        if key is None or key in self.texts:
+            return True
+        name = self._names[key]
+        if not self._fits(self.sizes[0] + len(name) + _MIN_ENTRY_BYTES, self.sizes[1]):
+            return False  # its share would be computed for nothing
+        share, oldest = self._facts.find_share(entry.dids)
+        at = self._as_of if oldest is None else to_unix(oldest)
+        texts = _write_entries(name, share, at, self._as_of)
+        sizes = [size + len(text) for size, text in zip(self.sizes, texts, strict=True)]
+        if not self._fits(*sizes):
+            return False
+        self.texts[key], self.sizes = texts, sizes
+        return True
+
+    def _fits(self, shares_bytes: int, times_bytes: int) -> bool:
+        return (
+            max(shares_bytes, times_bytes) <= self._line_limit and shares_bytes + times_bytes <= self._limit
+        )
+
+
 _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
 """One entry of a nested ad from :func:`nested_ad_literal`, such as ``'lofar:L1'="STAGING"``."""
-_NO_SETS = ((contract.SETS, "[]"), (contract.SETS_AS_OF, "[]"))
 
 
 def names_any(ad: SiteAd, patterns: tuple[str, ...]) -> bool:
@@ -153,13 +318,13 @@ class Draft:
 
     site: Site
     as_of: datetime
-    content: tuple[tuple[str, str], ...]
+    content: _Lines
     omitted_entries: tuple[DemandEntry, ...] = ()
 
 
 def empty_draft(ad: SiteAd) -> Draft:
     """Return a draft without datasets, for a site whose facts in *ad* are too old or no longer valid."""
-    content = render_content(ad.site, {}, ad.as_of, sets=_NO_SETS, has_list=True, is_truncated=False)
+    content = render_content(ad.site, {}, ad.as_of, sets=_join_entries({}), has_list=True, is_truncated=False)
     return Draft(ad.site, ad.as_of, content)
 
 
@@ -175,20 +340,16 @@ def redraft(ad: SiteAd, demand: Demand, *, now: datetime, max_age: timedelta) ->
         if did in demand.dids
     }
     keys = {entry.key for entry in demand.entries}
-    sets = [
-        (quote_key(key), one)
-        for key, one in sorted(read_shares(ad).items())
+    sets = {
+        key: _write_entries(quote_key(key), one.share, one.as_of, to_unix(ad.as_of))
+        for key, one in read_shares(ad).items()
         if key in keys and now - from_unix(one.as_of) <= max_age
-    ]
-    ages = (f"{name}={one.as_of}" for name, one in sets if one.as_of < to_unix(ad.as_of))
+    }
     content = render_content(
         ad.site,
         dict(sorted(facts.items())),
         ad.as_of,
-        sets=(
-            (contract.SETS, f"[{';'.join(f'{name}={one.share}' for name, one in sets)}]"),
-            (contract.SETS_AS_OF, f"[{';'.join(ages)}]"),
-        ),
+        sets=_join_entries(sets),
         has_list=contract.AVAILABLE_DATASETS in lines,
         is_truncated=lines.get(contract.TRUNCATED) == "true",
     )
@@ -225,10 +386,10 @@ def render_content(
     states: Mapping[Did, Fact],
     as_of: datetime,
     *,
-    sets: Iterable[tuple[str, str]],
+    sets: _Lines,
     has_list: bool,
     is_truncated: bool,
-) -> tuple[tuple[str, str], ...]:
+) -> _Lines:
     """Return the content of an ad: attributes with their literals, in the order of the ad.
 
     Args:
@@ -341,3 +502,64 @@ def add_openings(
 def _plausible_generation(generation: int, now: datetime) -> int:
     """Return *generation*, or 0 if it is so far ahead of *now* that hooks reject it."""
     return 0 if is_ahead(generation, now) else generation
+
+
+def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]]:
+    """Return, by site, the datasets of jobs for whose set the site's ad has no room."""
+    return {
+        site: frozenset(chain.from_iterable(map(attrgetter("dids"), draft.omitted_entries)))
+        for site, draft in drafts.items()
+        if draft.omitted_entries
+    }
+
+
+def draft_site_ads(
+    snapshot: Snapshot,
+    demand: Demand,
+    *,
+    budget: Budget,
+) -> Mapping[Site, Draft]:
+    """Build the draft of every site's ad from *snapshot* and *demand*.
+
+    Args:
+        snapshot: the state of every dataset and site.
+        demand: the demand, most demanded first.
+        budget: the maximum bytes of a line and of an ad.
+
+    Returns:
+        The drafts, sorted by site. Datasets whose DIDs differ only in letter case are in no draft.
+    """
+    names = quote_keys(demand)
+    colliding = frozenset(did for clash in snapshot.case_collisions for did in clash)
+    drafts = {}
+    for site, facts in sorted(snapshot.sites.items()):
+        rows = facts.facts
+        listed = {did: fact for did, fact in rows.items() if did not in colliding} if colliding else rows
+        drafts[site] = _draft(site, SiteFacts(facts.as_of, listed), demand, names, snapshot, budget)
+    return drafts
+
+
+def _draft(
+    site: Site,
+    facts: SiteFacts,
+    demand: Demand,
+    names: Mapping[SetKey, str],
+    snapshot: Snapshot,
+    budget: Budget,
+) -> Draft:
+    """Return the draft of the ad of *site*, whose *facts* have no colliding DIDs."""
+    rows = facts.facts
+    set_facts = SetFacts(rows, snapshot.bytes_total, snapshot.unread_dids)
+    sets = write_set_lines(set_facts, demand, names, budget, facts.as_of)
+    rest = replace(budget, ad_bytes=budget.ad_bytes - sets.size_bytes)
+    demanded_dids = chain.from_iterable(map(attrgetter("dids"), sets.here))
+    listed = choose_datasets(rows, demanded_dids, rest, facts.as_of)
+    content = render_content(
+        site,
+        {did: rows[did] for did in sorted(listed.dids)},
+        facts.as_of,
+        sets=sets.lines,
+        has_list=listed.has_list,
+        is_truncated=not (sets.is_complete and not sets.omitted and listed.has_list and listed.is_complete),
+    )
+    return Draft(site, facts.as_of, content, tuple(sets.omitted))

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 
+import pytest
+
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
 from hydrator.domain.ads.set_answers import SetAnswer, read_shares
 from hydrator.domain.model import (
@@ -19,8 +21,8 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
-from hydrator.reconcile.ads.drafts import STATE_LINES_BYTES
-from hydrator.reconcile.ads.site_ads import (
+from hydrator.reconcile.site_ads import (
+    STATE_LINES_BYTES,
     Budget,
     Draft,
     dids_without_room,
@@ -224,6 +226,15 @@ def test_set_that_is_too_large_leaves_room_for_others():
     view = facts(*(replica(did) for did in (*large.dids, *small.dids)))
     drafted = drafts(view, large, small, budget=room_for(5))
     assert (shares_in(drafted[CAM]), drafted[CAM].omitted_entries) == ({small.key: 1.0}, (large,))
+
+
+@pytest.mark.parametrize(("missing_bytes", "sets"), [(0, 3), (1, 2)])
+def test_sets_leave_room_for_the_lines_of_states_in_the_ad(missing_bytes, sets):
+    wants = [want(*hashed(number)) for number in range(5)]
+    view = facts(*(replica(one.dids[0]) for one in wants), asked=[one.dids[1] for one in wants])
+    lines_bytes = len("DataLocalitySets = []DataLocalitySetsAsOf = []") + STATE_LINES_BYTES
+    budget = Budget(ad_bytes=lines_bytes + 3 * SET_BYTES - missing_bytes)
+    assert len(shares_in(drafts(view, *wants, budget=budget)[CAM])) == sets
 
 
 def test_line_of_the_times_of_sets_has_the_same_bound():

@@ -4,7 +4,7 @@ import pytest
 
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.model import Did, Origin, ReplicaState, SiteAd, to_unix
-from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads
+from hydrator.reconcile.site_ads import Budget, Draft, assign_generations, draft_site_ads
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, demand, facts, replica, want
 
 ROOMY = Budget()
