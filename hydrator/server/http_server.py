@@ -91,14 +91,12 @@ class HttpServer:
         return self._url if self._thread is not None and self._thread.is_alive() else None
 
     def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """Start the server, and return once it answers requests; do nothing if it already runs.
+        """Start the server, and return once it answers requests.
 
         Raises:
             ConfigError: the address is wrong, in use or forbidden, or the server
                 did not answer within *timeout*.
         """
-        if self.url is not None:
-            return
         bound = self._bind()
         address = _address_text(bound)
         listening = LimitedListener(bound, self._limiter)

@@ -73,9 +73,6 @@ class RequestMiddleware:
     policy: RequestPolicy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.inner(scope, receive, send)
-            return
         started_at = time.perf_counter()
         status: int | None = None
         request_id = _request_id(scope, behind_proxy=self.policy.behind_proxy)
