@@ -227,6 +227,20 @@ def test_status_names_the_problems_that_check_finds_with_what_to_do(capsys):
         assert f"{one.message}; {one.advice}" in text
 
 
+def test_status_shows_refused_and_unanswered_demand_and_reads_no_markup_in_names(capsys):
+    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
+    status, _ = cycle_of(RIGHT, memories={"rucio": memory})
+    odd = replace(
+        status.cycle.demand,
+        refused={"[red]x[/]": "it has no scope"},
+        unseen={RIGHT: "[bold]", TYPO: "[bold]"},
+    )
+    show.print_status(replace(status, cycle=replace(status.cycle, demand=odd)), NOON)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "a job names '[red]x[/]', which is not a DID: it has no scope" in text
+    assert f"no catalogue answered about 2 datasets, for example {RIGHT}: [bold]" in text
+
+
 def test_a_share_is_rounded_down(capsys):
     almost = DatasetRecord(NOON, {Site("UK"): Fact(DatasetState.PARTIAL, NOON, 0.997)})
     memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: almost})
