@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from hydrator.diagnostics.check.findings import Finding, Level, failure, warning
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.model import to_unix
-from hydrator.domain.text import format_count, format_duration
+from hydrator.domain.text import format_count, format_duration, format_time
 from hydrator.reconcile.demand import WRONG_KEY_TODO, describe_wrong_keys
-from hydrator.reconcile.view import CycleView, SiteView
+from hydrator.reconcile.view import CycleView, DatasetView, SiteView
 
 if TYPE_CHECKING:  # few installations stage data
     from hydrator.diagnostics.overview.saved import Status
@@ -166,3 +166,22 @@ def _find_staging_problems(staging: "StagingOverview") -> Iterator[Finding]:
         )
         message = f"{text}: {stuck[0].reason or stuck[0].status}"
         yield warning("staging", message, command="hydrator staging list")
+
+
+def describe_dataset(row: DatasetView, now: datetime) -> str:
+    """Return one sentence on a dataset that no ad lists by its name, or no job demands; else none."""
+    names = ", ".join(row.clashes_with)
+    if row.kept_until is not None:
+        return f"no job names it any more; kept until {format_time(row.kept_until, now)}"
+    if row.misspelt:
+        return f"no catalogue has this name; names with other letter case exist: {names}"
+    if names:
+        return f"not advertised: the name of another dataset differs only in letter case: {names}"
+    if row.unseen:
+        return f"no catalogue answered: {row.unseen}"
+    if not row.demanded:
+        return "no job, pin or pattern names this dataset, so the daemon does not poll it"
+    if not row.sites:
+        similar = f"; {row.similar_names[0]} exists" if row.similar_names else ""
+        return f"no catalogue has this dataset: check the spelling{similar}"
+    return f"no space in the ad of {', '.join(row.left_out_at)}" if row.left_out_at else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hydrator.cli.output.plain_table import print_lines, print_table
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.overview.saved import Status
-from hydrator.diagnostics.problems import find_problems
+from hydrator.diagnostics.problems import describe_dataset, find_problems
 from hydrator.domain.model import Did, to_unix
 from hydrator.domain.text import (
     format_bytes,
@@ -162,7 +162,7 @@ def print_datasets(datasets: Iterable[DatasetView], now: datetime) -> None:
 
 
 def _dataset_cells(row: DatasetView, now: datetime) -> Iterable[tuple[str, ...]]:
-    dataset, note = (row.did, str(row.jobs)), _dataset_note(row, now)
+    dataset, note = (row.did, str(row.jobs)), describe_dataset(row, now)
     if not row.sites:
         nothing = "not known" if row.unseen else "nowhere"
         yield (*dataset, "-", nothing if row.demanded else "not asked", "", note)
@@ -191,24 +191,6 @@ def print_site_changes(changes: Iterable[DatasetChange], now: datetime) -> None:
 def print_findings(findings: Sequence[Finding]) -> None:
     rows = [(one.level.value, one.subject, one.message, one.advice) for one in findings]
     print_table(("", "subject", "seen", "to do"), rows)
-
-
-def _dataset_note(row: DatasetView, now: datetime) -> str:
-    names = ", ".join(row.clashes_with)
-    if row.kept_until is not None:
-        return f"no job names it any more; kept until {format_time(row.kept_until, now)}"
-    if row.misspelt:
-        return f"no catalogue has this name; names with other letter case exist: {names}"
-    if names:
-        return f"not advertised: the name of another dataset differs only in letter case: {names}"
-    if row.unseen:
-        return f"no catalogue answered: {row.unseen}"
-    if not row.demanded:
-        return "no job, pin or pattern names this dataset, so the daemon does not poll it"
-    if not row.sites:
-        similar = f"; {row.similar_names[0]} exists" if row.similar_names else ""
-        return f"no catalogue has this dataset: check the spelling{similar}"
-    return f"no space in the ad of {', '.join(row.left_out_at)}" if row.left_out_at else ""
 
 
 def _text_or_empty(value: object) -> str:

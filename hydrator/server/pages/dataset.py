@@ -3,6 +3,7 @@
 from typing import Final
 
 from hydrator.diagnostics.overview.runs import count_idle_jobs
+from hydrator.diagnostics.problems import describe_dataset
 from hydrator.domain.model import DaemonKnowledge, Did
 from hydrator.server.view import ServerState, view_datasets
 
@@ -28,6 +29,7 @@ def render_dataset_page(
         context=context,
         now=server_state.now,
         dataset=dataset,
+        note=describe_dataset(dataset, server_state.now),
         places=[
             (site, fact)
             for site, known in sorted(knowledge.snapshot.sites.items())

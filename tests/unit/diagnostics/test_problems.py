@@ -9,14 +9,20 @@ from hydrator.cli.output.tables import print_status
 from hydrator.diagnostics.check.findings import Finding, Level
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.diagnostics.overview.saved import ReloadFailure, Status
-from hydrator.diagnostics.problems import LAST_CYCLE, find_problems, hung_after_seconds, silence_reason
-from hydrator.domain.model import Did, Site, Snapshot, to_unix
+from hydrator.diagnostics.problems import (
+    LAST_CYCLE,
+    describe_dataset,
+    find_problems,
+    hung_after_seconds,
+    silence_reason,
+)
+from hydrator.domain.model import DatasetState, Did, Site, Snapshot, to_unix
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
-from hydrator.reconcile.view import CatalogueView, PublisherView
+from hydrator.reconcile.view import CatalogueView, DatasetView, FactView, PublisherView
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
-from tests.factories import CAM, HOUR, L1, MINUTE, NOON, RAL, server_state
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, server_state
 from tests.staging_world import StagingWorld, need
 
 QUIET = server_state(snapshot=Snapshot({}))
@@ -207,3 +213,41 @@ def test_staging_that_the_operator_stopped_is_a_problem_and_that_before_the_firs
     assert commands(replace(QUIET, staging=stopped)) == ["hydrator staging resume"]
     early = replace(QUIET, staging=stopped, not_ready_reason="the first cycle has not ended yet")
     assert commands(early) == []
+
+
+DATASET = DatasetView(
+    did=L1,
+    demanded=True,
+    jobs=1,
+    kept_until=None,
+    bytes=None,
+    unseen=None,
+    clashes_with=(),
+    misspelt=False,
+    private=False,
+    left_out_at=(),
+    similar_names=(),
+    sites=(FactView(CAM, DatasetState.AVAILABLE, None, 1, {}),),
+)
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ({}, ""),
+        ({"kept_until": to_unix(NOON + HOUR), "jobs": 0}, "no job names it any more; kept until"),
+        ({"misspelt": True, "clashes_with": (L2,)}, f"names with other letter case exist: {L2}"),
+        (
+            {"clashes_with": (L2,)},
+            f"another dataset differs only in letter case: {L2}",
+        ),
+        ({"unseen": "timeout", "sites": ()}, "no catalogue answered: timeout"),
+        ({"demanded": False, "sites": ()}, "the daemon does not poll it"),
+        ({"sites": (), "similar_names": (L2,)}, f"check the spelling; {L2} exists"),
+        ({"left_out_at": (CAM, RAL)}, "no space in the ad of CAM, RAL"),
+    ],
+)
+def test_a_dataset_has_one_sentence_on_what_is_odd_in_the_command_and_on_its_page(odd, words):
+    row = replace(DATASET, **odd)
+    assert words in describe_dataset(row, NOON)
+    assert bool(describe_dataset(row, NOON)) == bool(odd)

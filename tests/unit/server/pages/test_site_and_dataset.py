@@ -114,7 +114,7 @@ def test_dataset_page_lists_the_requests_and_the_sets_of_the_jobs():
 
 def test_a_dataset_that_no_catalogue_could_be_asked_about_says_so():
     text = words(f"/dataset?did={L2}", replace(VIEW, demand=demand(want(L2))))
-    assert "No catalogue answered in the last cycle: timeout." in text
+    assert "no catalogue answered: timeout." in text
     assert "Where it is, is not known." in text
 
 
