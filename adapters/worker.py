@@ -51,6 +51,7 @@ END_SECONDS = 5.0
 _FAREWELL_SECONDS = 1.0
 _WATCH_SECONDS = 0.5
 _MAX_STDERR_BYTES = 8192
+_MAX_PRINTED_BYTES = 1_000_000
 _F_SETSIG = 10
 """Linux; the module fcntl does not name it."""
 
@@ -80,11 +81,12 @@ class _Process:
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str] | None, limit_bytes: int, max_line_bytes: int
     ) -> None:
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (the method end closes this file)
+        fcntl.fcntl(self._stderr, fcntl.F_SETFL, os.O_APPEND)  # the process goes on writing after a cut
         self._channel, child_end = socket.socketpair()
         self._limit_bytes = limit_bytes
         self._max_line_bytes = max_line_bytes
         self._buffer = bytearray()
-        self._stderr: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  (the method end closes this file)
         self.answer_count = 0
         lifeline, self._lifeline_writer = os.pipe()
         with child_end:
@@ -145,6 +147,7 @@ class _Process:
 
     def _read_line(self, deadline: float) -> bytes:
         searched = 0
+        self._cut_stderr()
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             remaining_seconds = deadline - time.monotonic()
@@ -154,6 +157,7 @@ class _Process:
                 raise WorkerFailed(f"its process answered a line of more than {self._max_line_bytes} bytes")
             if not select.select([self._channel], [], [], min(remaining_seconds, _WATCH_SECONDS))[0]:
                 self._check_resident_size()
+                self._cut_stderr()
                 continue
             chunk = self._channel.recv(1 << 18)
             if not chunk:
@@ -168,6 +172,11 @@ class _Process:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
             if pages * os.sysconf("SC_PAGE_SIZE") > self._limit_bytes:
                 raise WorkerFailed(_describe_memory(self._limit_bytes))
+
+    def _cut_stderr(self) -> None:
+        """Empty the file of what the process has printed, if this is much: it must not fill the disk."""
+        if os.fstat(self._stderr.fileno()).st_size > _MAX_PRINTED_BYTES:
+            os.ftruncate(self._stderr.fileno(), 0)
 
     def _describe_end(self) -> str:
         """Return how the worker ended, and its last error. Call this after the worker closed the socket."""

@@ -60,6 +60,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "fatal": fail_fatally,
     "allocate": allocate,
     "share": share,
+    "print much": lambda: print("x" * 3_000_000, flush=True),
     "leak": lambda: _kept.append(os.urandom(30_000_000)),
 }
 

@@ -95,6 +95,15 @@ def test_worker_that_misbehaves_is_replaced(bench: Bench, what: str, told: str):
 
 
 @pytest.mark.outside
+def test_worker_that_prints_much_does_not_fill_the_disk(bench: Bench):
+    one = bench.worker()
+    for _ in range(3):
+        ask(one, "print much")
+    ask(one, "fine")
+    assert Path(f"/proc/{one.pid}/fd/2").stat().st_size < 1_000_000
+
+
+@pytest.mark.outside
 def test_worker_that_leaks_is_replaced_at_its_limit(bench: Bench):
     one, failures = bench.worker(), 0
     for _ in range(12):
