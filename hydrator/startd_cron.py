@@ -217,8 +217,8 @@ def parse_key(text: str) -> str:
 
 def parse_string(text: str) -> str:
     """Parse a ClassAd string of printable ASCII that needs no escape."""
-    inside = text[1:-1]
-    if len(text) < 2 or text[0] != '"' or text[-1] != '"' or not is_plain(inside):
+    inside = unwrap(text, '"', '"')
+    if not is_plain(inside):
         raise InvalidAd(f"{short_repr(text)} is not a ClassAd string of up to 200 plain ASCII characters")
     return inside
 
@@ -235,8 +235,8 @@ def is_plain(text: str) -> bool:
 
 def parse_state(text: str) -> str:
     """Parse a ClassAd string that is one of the dataset states, such as ``"AVAILABLE"``."""
-    inside = text[1:-1]
-    if inside not in STATES or text != '"' + inside + '"':
+    inside = unwrap(text, '"', '"')
+    if inside not in STATES:
         raise InvalidAd(f"{short_repr(text)} is not a dataset state")
     return inside
 
@@ -274,10 +274,11 @@ def parse_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def strip_brackets(text: str, opening: str, closing: str) -> str:
+def unwrap(text: str, opening: str, closing: str) -> str:
+    """Return *text* without the characters *opening* and *closing* that enclose it."""
     if len(text) < 2 or text[0] != opening or text[-1] != closing:
         raise InvalidAd(f"{short_repr(text)} is not enclosed in {opening} {closing}")
-    return text[1:-1].strip(" ")
+    return text[1:-1]
 
 
 def reject_case_collisions(names: "list[str]") -> "list[str]":
@@ -289,16 +290,9 @@ def reject_case_collisions(names: "list[str]") -> "list[str]":
 
 def parse_names(text: str) -> "list[str]":
     """Parse a list of dataset names: ``{"a:1","b:2"}``."""
-    between = strip_brackets(text, "{", "}")
+    between = unwrap(text, "{", "}").strip(" ")
     items = [item.strip(" ") for item in between.split(",")] if between else []
-    return reject_case_collisions([parse_did(item[1:-1]) for item in items if require_quotes(item, '"')])
-
-
-def require_quotes(text: str, quote: str) -> bool:
-    """Return True; reject a text that is not enclosed in *quote*."""
-    if len(text) < 2 or text[0] != quote or text[-1] != quote:
-        raise InvalidAd(f"{short_repr(text)} is not enclosed in {quote}")
-    return True
+    return reject_case_collisions([parse_did(unwrap(item, '"', '"')) for item in items])
 
 
 def parse_pair(item: str, parse_name: "Callable[[str], str]") -> "tuple[str, str]":
@@ -307,8 +301,8 @@ def parse_pair(item: str, parse_name: "Callable[[str], str]") -> "tuple[str, str
     if item[:1] == "'":
         name, _, rest = item[1:].partition("'")
     else:
-        name, rest = item[: len(item) - len(item.lstrip(LETTERS + DIGITS + "_"))], ""
-        rest = item[len(name) :]
+        rest = item.lstrip(LETTERS + DIGITS + "_")
+        name = item[: len(item) - len(rest)]
     rest = rest.lstrip(" ")
     if rest[:1] != "=":
         raise InvalidAd(f"{short_repr(item)} is not 'name' = literal")
@@ -319,7 +313,7 @@ def parse_record(
     text: str, parse_value: "Callable[[str], object]", parse_name: "Callable[[str], str]" = parse_did
 ) -> "dict[str, object]":
     """Parse a nested ad, ``['a:1'=literal;'b:2'=literal]``; *parse_value* parses each literal."""
-    between = strip_brackets(text, "[", "]")
+    between = unwrap(text, "[", "]").strip(" ")
     pairs = [parse_pair(item, parse_name) for item in split_items(between)] if between else []
     reject_case_collisions([name for name, _ in pairs])
     return {name: parse_value(text) for name, text in pairs}

@@ -31,7 +31,7 @@ def find_maker(kind: str) -> str | None:
         if point.dist:
             data = point.dist.metadata
             author = next(
-                (data[key] for key in _AUTHOR_KEYS if data[key]), "its distribution names no author"
+                (data[key] for key in _AUTHOR_KEYS if key in data), "its distribution names no author"
             )
             return sanitize(f"the plugin {kind} of {point.dist.name} {point.dist.version} ({author})")
     return None
