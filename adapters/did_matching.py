@@ -1,18 +1,15 @@
 """DID matching: patterns, and DIDs that differ in letter case only."""
 
-import fnmatch
-import re
 from collections.abc import Collection, Iterable, Mapping
 
 from hydrator.domain.model import Did
+from hydrator.domain.text import matches_any
 
 
 def filter_by_patterns(dids: Iterable[Did], patterns: Collection[str]) -> frozenset[Did]:
     """Return the *dids* that match one of *patterns* (``*``, ``?``, ``[…]``; case-sensitive)."""
-    if not patterns:
-        return frozenset()
-    any_pattern = re.compile("|".join(fnmatch.translate(pattern) for pattern in sorted(patterns)))
-    return frozenset(did for did in dids if any_pattern.match(did))
+    ordered = tuple(sorted(patterns))
+    return frozenset(did for did in dids if matches_any(did, ordered))
 
 
 def group_by_lower_case(dids: Iterable[Did]) -> Mapping[str, frozenset[Did]]:

@@ -297,7 +297,7 @@ def _build_worker_catalogue(source: Source, settings: Settings, mapping: SiteMap
         worker,
         quiet_seconds.get(source.type, _QUIET_SECONDS),
         is_slow_at_first=source.type == "rucio",
-        maker=find_maker(source.type),
+        maker=find_maker(source.type) if isinstance(source, PluginSource) else None,
     )
 
 
