@@ -60,9 +60,9 @@ CAM, RAL, OSO = Site("CAM"), Site("RAL"), Site("OSO")
 L1, L2, L3 = (Did(f"lofar:L{n}") for n in (1, 2, 3))
 
 
-def want(*dids: str, jobs: int = 1, origin: Origin = Origin.JOB, at: datetime = NOON) -> DemandEntry:
+def want(*dids: str, jobs: int = 1, origin: Origin = Origin.JOB) -> DemandEntry:
     names = tuple(sorted(parse_did(did) for did in dids))
-    return DemandEntry(names, jobs, origin, at, set_key(names))
+    return DemandEntry(names, jobs, origin, NOON, set_key(names))
 
 
 def demand(*wants: DemandEntry | str) -> Demand:
@@ -79,10 +79,8 @@ def seen(*replicas: Replica, at: datetime = NOON, **more) -> Seen:
     return Seen(at, tuple(replicas), **more)
 
 
-def survey(
-    *readings: tuple[str, Seen | Unseen], at: datetime = NOON, sites=(CAM, RAL), catalogue="rucio"
-) -> Survey:
-    return Survey(catalogue, at, frozenset(sites), {Did(did): reading for did, reading in readings})
+def survey(*readings: tuple[str, Seen | Unseen], at: datetime = NOON, sites=(CAM, RAL)) -> Survey:
+    return Survey("rucio", at, frozenset(sites), {Did(did): reading for did, reading in readings})
 
 
 def holding(*replicas: Replica, at: datetime = NOON, sites=(CAM, RAL), asked=()) -> Survey:

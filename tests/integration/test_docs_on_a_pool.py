@@ -102,11 +102,11 @@ class Operator:
             timeout=300,
         )
 
-    def may(self, level: str, identity: str, authz: tuple[str, ...] = (), kind: str = "collector") -> bool:
-        """Return True if the daemon *kind* allows *identity* the level *level*."""
+    def may(self, level: str, identity: str, authz: tuple[str, ...] = ()) -> bool:
+        """Return True if the collector allows *identity* the level *level*."""
         folder = str(self.pool.token(identity, authz, uid=0))
         env = dict.fromkeys(("_CONDOR_SEC_TOKEN_DIRECTORY", "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY"), folder)
-        words = ("condor_ping", "-quiet", "-type", kind, level)
+        words = ("condor_ping", "-quiet", "-type", "collector", level)
         return self.pool.run(*words, user="root", env=env, check=False).returncode == 0
 
 
