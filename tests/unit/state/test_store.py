@@ -333,7 +333,7 @@ def test_unreadable_state_is_reported_with_who_may_read_it(open_folder):
         folder.chmod(mode if os.geteuid() == 0 else 0)
         done = as_nobody("Store.open_to_read(Path(sys.argv[1]))", state)
         state.chmod(0o755)
-        assert "StateError" in done.stderr
+        assert "StateUnreadable" in done.stderr
         assert "Permission denied; run this command as the daemon's user or as root" in done.stderr
 
 
