@@ -1,9 +1,9 @@
 """Source of ``make docs``: the pages of docs/, and the reference that is made from the code.
 
-python scripts/docs.py FOLDER | --reference
+python scripts/docs.py FOLDER | --reference | --attributes
 
 FOLDER gets a complete source for Sphinx. ``--reference`` writes the pages of docs/reference that are made
-from the code. A test fails if one of them is not current.
+from the code, ``--attributes`` only the page of attributes. A test fails if one of them is not current.
 The map of the code changes with every docstring, so only FOLDER gets it.
 """
 
@@ -38,6 +38,7 @@ from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.saved import ReloadFailure, Status
 from hydrator.diagnostics.why.query import WhyResult
+from hydrator.domain.ads.contract import ON_JOBS, ON_RUNS, ON_SLOTS, ON_SLOTS_ONLY
 from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.snapshot.memory import DatasetSource
 from hydrator.reconcile.view import (
@@ -57,10 +58,30 @@ from hydrator.reconcile.view import (
 from hydrator.server.app import build_app
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.server.middleware import AuthMiddleware
+from hydrator.submit import pool_config as poolconfig
 from hydrator.submit.rapthor.outlook import Outlook
 
 ROOT = Path(__file__).parents[1]
 MADE = "*Made from the code by `python scripts/docs.py --reference`.*"
+
+ATTRIBUTES_MADE = "*Made from the code by `python scripts/docs.py --attributes`.*"
+
+
+SETS_OF_DATASETS = """\
+### Sets of datasets
+
+A job asks about one *set*: all datasets that it names. So it looks up one entry, however many these are:
+`TARGET.DataLocalitySets[MY.DataLocalityKey] >= 1.0`.
+
+| datasets of the job | key | at a site with half the bytes of L1, and all of L2 |
+|---|---|---|
+| `lofar:L1` | `lofar:@L1` | `0.5` |
+| `lofar:L1`, `lofar:L2`, of the same size | `lofar:@L1,lofar:@L2` | `0.75` |
+
+Names in a ClassAd ignore letter case, so the key has an `@` before each capital letter, `@` and `~`.
+The ad has room for 60,000 bytes a line and 240,000 in all: sets first, the most demanded ones before the
+others, then `DatasetStates`.
+"""
 
 
 def cell(text: object) -> str:
@@ -75,6 +96,35 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def code(text: object) -> str:
     return f"`{text}`" if str(text) else ""
+
+
+def attributes() -> str:
+    """Return the page of the attributes of slots, site ads and jobs."""
+
+    def rows(meanings: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+        return ((code(name), kind, meaning) for name, (kind, meaning) in meanings.items())
+
+    head = ("attribute", "type", "meaning")
+    return "\n".join(
+        [
+            "# Attributes\n",
+            ATTRIBUTES_MADE + " If one of these names or its meaning changes, `DataLocalityVersion` grows.\n",
+            "## On slots, and on site ads\n",
+            table(head, rows(ON_SLOTS)),
+            SETS_OF_DATASETS,
+            "Only slots have these:\n",
+            table(head, rows(ON_SLOTS_ONLY)),
+            'Only site ads have `MyType` (string): "DataLocality".\n',
+            "## On jobs\n",
+            table(head, rows(ON_JOBS)),
+            "## On jobs that `hydrator submit` makes\n",
+            table(head, rows(ON_RUNS)),
+            (
+                "Users cannot change these attributes of a queued job: "
+                f"{', '.join(map(code, poolconfig.IMMUTABLE_ATTRIBUTES))}.\n"
+            ),
+        ]
+    )
 
 
 def kind_of(annotation: Any) -> str:  # noqa: ANN401
@@ -360,8 +410,14 @@ REFERENCE_PAGES = ROOT / "docs" / "reference"
 
 def write_reference() -> None:
     """Write the pages of docs/reference that are made from the code."""
+    write_attributes()
     for name, made in REFERENCE.items():
         (REFERENCE_PAGES / f"{name}.md").write_text(made(), "utf-8")
+
+
+def write_attributes() -> None:
+    """Write the page of attributes."""
+    (ROOT / "docs" / "reference" / "attributes.md").write_text(attributes(), "utf-8")
 
 
 CONF = """\
@@ -410,10 +466,12 @@ def prepare(folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: docs.py FOLDER | --reference")
-    if sys.argv[1] == "--reference":
+        sys.exit("usage: docs.py FOLDER | --reference | --attributes")
+    if sys.argv[1] == "--attributes":
+        write_attributes()
+    elif sys.argv[1] == "--reference":
         write_reference()
     elif sys.argv[1].startswith("-"):
-        sys.exit("usage: docs.py FOLDER | --reference")
+        sys.exit("usage: docs.py FOLDER | --reference | --attributes")
     else:
         prepare(Path(sys.argv[1]))

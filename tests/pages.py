@@ -48,12 +48,3 @@ def _blocks_of(page: Path) -> Iterator[Block]:
     for match in _FENCE.finditer(page.read_text("utf-8")):
         name = str(page.relative_to(ROOT).parent / page.name) if page == CHART else page.name
         yield Block(name, match[2].strip(), textwrap.dedent(match[3]))
-
-
-ATTRIBUTES_PAGE = ROOT / "docs" / "reference" / "attributes.md"
-
-
-def read_attributes(number: int) -> set[str]:
-    """Return the names in a table of the page of attributes: 0 of ads, 1 of slots, 2 of jobs, 3 of runs."""
-    table = ATTRIBUTES_PAGE.read_text("utf-8").split("\n---|---|---\n")[number + 1].partition("\n\n")[0]
-    return {line.split("`")[1] for line in table.splitlines()}
