@@ -112,7 +112,7 @@ def test_schedds_that_answer_are_queried_in_turn_through_one_client():
     pool = Pool(well=40)
     answers = rounds(pool).ask(question)
     assert list(answers) == pool.names
-    assert all(answer == [((L1,), 1, "a key")] for answer in answers.values())
+    assert all(answer == [((L1,), 1, "a key", True)] for answer in answers.values())
     assert (pool.most, pool.closed) == (1, 0)
 
 
