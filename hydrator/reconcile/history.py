@@ -5,9 +5,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from hydrator.domain.model import Did, SiteAd
 from hydrator.domain.units import UnixTime
+
+MAX_CHANGES_PER_SITE: Final = 200
+"""The last changes of a site's ad that are kept: with 10,000 datasets a cycle may change 2,000 of each ad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,14 @@ class DatasetChange:
 class HistoryEntry:
     """One generation of a site's ad, with its changes.
 
-    ``decided_at`` is the time of the cycle.
+    ``decided_at`` is the time of the cycle. ``changes`` are at most MAX_CHANGES_PER_SITE; ``further_count``
+    is the number of the others.
     """
 
     decided_at: datetime
     ad: SiteAd
     changes: tuple[DatasetChange, ...]
+    further_count: int = 0
 
     @property
     def text(self) -> str:
@@ -46,6 +52,6 @@ class HistoryEntry:
         came = sum(change.before is None for change in self.changes)
         left = sum(change.after is None for change in self.changes)
         other = len(self.changes) - came - left
-        parts = [(came, "came"), (left, "left"), (other, "changed")]
+        parts = [(came, "came"), (left, "left"), (other, "changed"), (self.further_count, "more")]
         counts = [f"{number} {word}" for number, word in parts if number]
         return ", ".join(counts) or "only ages or fractions changed"

@@ -1,6 +1,6 @@
 """Result of one cycle: a report of all steps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -17,7 +17,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.evaluate import Evaluation
-from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.site_ads import dids_without_room, states_of
 from hydrator.reconcile.state import Approve, PendingCommands, ReconcileState
@@ -93,18 +93,23 @@ def history_entries(previous: ReconcileState, report: CycleReport) -> list[Histo
     for site, ad in sorted(report.evaluation.ads.items()):
         old = previous.ads.get(site)
         if not old or old.generation != ad.generation:
-            changes = tuple(_find_changes(states_of(old) if old else {}, ad, report))
-            entries.append(HistoryEntry(report.started_at, ad, changes))
+            entries.append(_build_entry(states_of(old) if old else {}, ad, report))
     return entries
 
 
-def _find_changes(before: Mapping[Did, str], ad: SiteAd, report: CycleReport) -> Iterator[DatasetChange]:
-    """Yield the changes of *ad* since the states *before*, in which a name may be private by now."""
+def _build_entry(before: Mapping[Did, str], ad: SiteAd, report: CycleReport) -> HistoryEntry:
+    """Build the entry of *ad* with its changes since the states *before*, which may have a private name."""
     at, after = to_unix(report.started_at), states_of(ad)
-    for did in sorted({did for did, _ in before.items() ^ after.items()}):
-        if not matches_any(did, report.demand.never):
-            state = after.get(did)
-            yield DatasetChange(at, did, before.get(did), state, _explain_change(did, ad.site, state, report))
+    dids = sorted(
+        {did for did, _ in before.items() ^ after.items() if not matches_any(did, report.demand.never)}
+    )
+    changes = [
+        DatasetChange(
+            at, did, before.get(did), after.get(did), _explain_change(did, ad.site, after.get(did), report)
+        )
+        for did in dids[:MAX_CHANGES_PER_SITE]
+    ]
+    return HistoryEntry(report.started_at, ad, tuple(changes), len(dids) - len(changes))
 
 
 def _explain_change(did: Did, site: Site, state: str | None, report: CycleReport) -> str:

@@ -285,21 +285,16 @@ class _SetWriter:
         if key is None or key in self.texts:
             return True
         name = self._names[key]
-        if not self._fits(self.sizes[0] + len(name) + _MIN_ENTRY_BYTES, self.sizes[1]):
+        if self.sizes[0] + len(name) + _MIN_ENTRY_BYTES > self._line_limit:
             return False  # its share would be computed for nothing
         share, oldest = self._facts.find_share(entry.dids)
         at = self._as_of if oldest is None else to_unix(oldest)
         texts = _write_entries(name, share, at, self._as_of)
         sizes = [size + len(text) for size, text in zip(self.sizes, texts, strict=True)]
-        if not self._fits(*sizes):
+        if max(sizes) > self._line_limit or sum(sizes) > self._limit:
             return False
         self.texts[key], self.sizes = texts, sizes
         return True
-
-    def _fits(self, shares_bytes: int, times_bytes: int) -> bool:
-        return (
-            max(shares_bytes, times_bytes) <= self._line_limit and shares_bytes + times_bytes <= self._limit
-        )
 
 
 _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")

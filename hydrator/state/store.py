@@ -21,7 +21,7 @@ from pydantic_core import to_json
 from hydrator.domain.errors import StateDamaged, StateError, StateUnreadable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import matches_any
-from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import (
     connect,
@@ -34,7 +34,6 @@ from hydrator.state.database import (
 
 from .saved_state import adapter, insert_rows, read_state, write_state
 
-MAX_CHANGES_PER_SITE: Final = 200
 MAX_AGE: Final = timedelta(days=31)
 """The age of the oldest change of an ad that is kept."""
 STAGING_REPORT: Final = "staging"

@@ -3,12 +3,12 @@
 import pytest
 
 from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
-from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.publish import Policy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
-from hydrator.state.store import MAX_AGE, MAX_CHANGES_PER_SITE, Store
+from hydrator.state.store import MAX_AGE, Store
 from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, ad, replica, settings_with
 from tests.memory import MemoryCatalogue, MemoryPublisher
 from tests.unit.reconcile.cycles import build_cycle
@@ -133,6 +133,18 @@ def test_the_last_200_changes_of_a_site_are_kept_newest_first(tmp_path):
         assert kept == tuple(change(n, NOON + n * MINUTE) for n in last)
         assert store.load_changes(RAL) == (change(0),)
         assert store.load_changes(OSO) == ()
+
+
+def test_a_cycle_that_changes_very_many_datasets_lists_some_and_counts_the_others(world):
+    many = [Did(f"lofar:L{n:03}") for n in range(MAX_CHANGES_PER_SITE + 7)]
+    world.restart(pins=[L1, *many])
+    world.run(*map(replica, [L1, *many]))
+    entry = world.entries[-1]
+    assert entry.changes == tuple(
+        DatasetChange(to_unix(world.now), did, None, "AVAILABLE", "its catalogue says so")
+        for did in many[:MAX_CHANGES_PER_SITE]
+    )
+    assert entry.text == f"{MAX_CHANGES_PER_SITE} came, 7 more"
 
 
 def test_one_change_of_very_many_datasets_is_bounded_too(tmp_path):
