@@ -6,7 +6,6 @@ slots without a hook.
 """
 
 import contextlib
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -49,11 +48,6 @@ class BackgroundWorker(ABC):
     def schedule(self, runtime: Runtime) -> None:
         """Schedule the work that the configuration of *runtime* needs."""
 
-    def _report_bug(self, part: str) -> None:
-        """Log and count the unexpected exception of the present ``except`` block."""
-        if error := sys.exception():
-            self._context.bugs.report(part, error)
-
     def _run_turn(self, turns: Turns, name: str, work: Callable[..., None], *args: object) -> None:
         """Run *work* once under the name *name*, unless the daemon ends.
 
@@ -63,8 +57,8 @@ class BackgroundWorker(ABC):
             try:
                 if may_run:
                     work(*args)
-            except BaseException:  # noqa: BLE001 - a plugin may even raise SystemExit
-                self._report_bug(f"the turn of {name}")
+            except BaseException as error:  # noqa: BLE001 - a plugin may even raise SystemExit
+                self._context.bugs.report(f"the turn of {name}", error)
 
     def _schedule_every(
         self,
@@ -268,7 +262,7 @@ class NetworkTasks(BackgroundWorker):
             statuses.append(SourceStatus(log.origin, self._clock(), {"pool": error.reason}))
             return []
         except Exception as error:  # noqa: BLE001 - a bug affects this source only
-            self._report_bug(f"the query of the {log.origin}")
+            self._context.bugs.report(f"the query of the {log.origin}", error)
             statuses.append(SourceStatus(log.origin, self._clock(), {"bug": type(error).__name__}))
             return []
         statuses.append(SourceStatus(log.origin, self._clock(), answer.failures))

@@ -1,9 +1,9 @@
 """Cycles: run polls, cycles for new demand and for late answers, and record their results."""
 
 import contextlib
-import sys
+import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -51,8 +51,8 @@ class TaskGuard:
         except HydratorError as error:
             _log.error(f"{task} failed", why=str(error))
             self.metrics.count_failed_cycle()
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self.report_bug(task)
+        except Exception as error:  # noqa: BLE001 - a bug must not end the daemon
+            self.report_bug(task, error)
         finally:
             self.watchdog.record_step(f"a {task} ended")
         return False
@@ -66,10 +66,9 @@ class TaskGuard:
         else:
             self.bugs.mark_resolved(part)
 
-    def report_bug(self, task: str) -> None:
-        """Log and count the unexpected exception of the present ``except`` block."""
-        if error := sys.exception():
-            self.bugs.report(task, error)
+    def report_bug(self, task: str, error: Exception) -> None:
+        """Log and count the unexpected exception *error*."""
+        self.bugs.report(task, error)
         self.metrics.count_failed_cycle()
 
 
@@ -103,7 +102,7 @@ class CycleRunner:
         self._is_clock_stepping = is_clock_stepping
         self._machine = machine
         self._stopping = stopping
-        self._turn_count = 0
+        self._turn_numbers = itertools.count(1)
         self._is_answer_cycle_requested = False
         self._queues_saved_at: datetime | None = None
 
@@ -138,17 +137,13 @@ class CycleRunner:
         )
 
     def _run_turn(self, work: Callable[[Reconciler], object], runtime: Runtime) -> None:
-        """Run *work* with the reconciler of *runtime*, unless the daemon ends."""
-        with runtime.turns.turn("cycle") as may_run, self._number_turn():
+        """Run *work* with the reconciler of *runtime*, unless the daemon ends; log lines have its number."""
+        with (
+            runtime.turns.turn("cycle") as may_run,
+            structlog.contextvars.bound_contextvars(cycle=next(self._turn_numbers)),
+        ):
             if may_run and not self._is_clock_stepping():
                 work(runtime.reconciler)
-
-    @contextlib.contextmanager
-    def _number_turn(self) -> Iterator[None]:
-        """Give this run of work the next number, from 1, and add the number to all log lines of this run."""
-        self._turn_count += 1
-        with structlog.contextvars.bound_contextvars(cycle=self._turn_count):
-            yield
 
     def _run_with_demand(
         self, work: Callable[[Reconciler, PoolAnswer | None], object], runtime: Runtime
@@ -205,19 +200,13 @@ class CycleRunner:
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
         begun_at = self._machine.monotonic()
         report = reconciler.run(is_due=is_poll)
-        self.record(reconciler, report, reconciler.view, self._machine.monotonic() - begun_at)
+        self.record(reconciler, report, self._machine.monotonic() - begun_at)
         trim_heap()
         return True
 
-    def record(
-        self,
-        reconciler: Reconciler,
-        report: CycleReport,
-        view: CycleView,
-        seconds: float,
-    ) -> None:
+    def record(self, reconciler: Reconciler, report: CycleReport, seconds: float) -> None:
         """Record the results of one cycle."""
-        context = self._context
+        context, view = self._context, reconciler.view
         self._guard.run_isolated("the pages", lambda: self._build_cycle_state(report, view))
         context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
         # after the pages' state, because open pages load again when there is another report

@@ -291,7 +291,7 @@ class Daemon:
         except HydratorError as error:
             return (str(error),)
         except Exception as error:  # noqa: BLE001 - a bug must not end the daemon
-            self._guard.report_bug("reload")
+            self._guard.report_bug("reload", error)
             return (f"the reload failed because of a bug: {type(error).__name__}; the log has the traceback",)
         return ()
 

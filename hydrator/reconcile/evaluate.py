@@ -4,7 +4,7 @@ This module is pure except for its callback ``make_openings``. Each cycle comput
 scratch.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -105,10 +105,11 @@ def evaluate(
     seen = cycle.draft_ads(snapshot, openings)
     gone = cycle.find_gone_sites(seen)
     drafts = cycle.add_unseen(seen, guard, gone)
-    ads = cycle.number_ads(drafts, withheld_reasons or {}, published_generations)
+    replacing = {site: draft for site, draft in drafts.items() if site not in (withheld_reasons or {})}
+    ads = assign_generations(replacing, state.ads, published_generations=published_generations, now=now)
     ads = add_openings(ads, state.ads, openings, now)
     return Evaluation(
-        cycle.next_state(guard, ads),
+        replace(state, memories=guard.memories, held_losses=guard.held_losses, ads=ads),
         snapshot,
         seen,
         ads,
@@ -240,24 +241,6 @@ class _Cycle:
                 empty_draft(ad) if is_over else redraft(ad, self.demand, now=now, max_age=max_age)
             )
         return all_drafts
-
-    def number_ads(
-        self,
-        drafts: Mapping[Site, Draft],
-        withheld_sites: Collection[Site],
-        published_generations: Mapping[Site, int],
-    ) -> dict[Site, SiteAd]:
-        """Return an ad with a generation for every draft, except for sites whose published ads must stay."""
-        return assign_generations(
-            {site: draft for site, draft in drafts.items() if site not in withheld_sites},
-            self.state.ads,
-            published_generations=published_generations,
-            now=self.now,
-        )
-
-    def next_state(self, guard: GuardResult, ads: Mapping[Site, SiteAd]) -> ReconcileState:
-        """Return the state for the next cycle."""
-        return replace(self.state, memories=guard.memories, held_losses=guard.held_losses, ads=ads)
 
 
 def keep_disputed_matches(

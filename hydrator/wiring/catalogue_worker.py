@@ -7,7 +7,6 @@ imports first are light, for each worker has them; a function imports the client
 import base64
 import pickle
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from hydrator.domain.ports import Catalogue, FileLister
 from hydrator.domain.sites import MappedCatalogue, SiteMapping
 from hydrator.domain.staging_ports import Stager
 from hydrator.reconcile.intake import CheckedCatalogue, CleanCatalogue
+from hydrator.wiring import system_clock
 
 if TYPE_CHECKING:
     from adapters.http.client import JsonClient
@@ -60,11 +60,6 @@ def build_answer() -> Answer:
     return answer
 
 
-def now() -> datetime:
-    """Return the current time in UTC."""
-    return datetime.now(UTC)  # noqa: TID251  (the clock of this process)
-
-
 # -- recipes
 
 
@@ -72,7 +67,7 @@ def build_file(name: str, path: Path, default_scope: str | None) -> Catalogue:
     """Build the catalogue of a file."""
     from adapters.files.catalogue import FileCatalogue
 
-    return FileCatalogue(name, path, now, default_scope)
+    return FileCatalogue(name, path, system_clock, default_scope)
 
 
 def build_directory(name: str, options: Mapping[str, Any]) -> Catalogue:
@@ -84,7 +79,7 @@ def build_directory(name: str, options: Mapping[str, Any]) -> Catalogue:
     from adapters.files import directory
     from hydrator.config.plugins import create_catalogue
 
-    return create_catalogue(directory.catalogue, "directory", name, options, now)
+    return create_catalogue(directory.catalogue, "directory", name, options, system_clock)
 
 
 def build_plugin(kind: str, name: str, options: Mapping[str, Any]) -> Catalogue:
@@ -96,7 +91,7 @@ def build_plugin(kind: str, name: str, options: Mapping[str, Any]) -> Catalogue:
     from hydrator.config.plugins import create_catalogue, load_factory
     from hydrator.wiring.secrets import register_secrets
 
-    catalogue = create_catalogue(load_factory(kind), kind, name, options, now)
+    catalogue = create_catalogue(load_factory(kind), kind, name, options, system_clock)
     return CleanCatalogue(CheckedCatalogue(catalogue), lambda: register_secrets(options))
 
 
@@ -120,7 +115,7 @@ def connect(
     if token_file:
         bearer = TokenFile(name, token_file)
     elif account:
-        bearer = ClientCredentials(name, account, now, limits=limits)
+        bearer = ClientCredentials(name, account, system_clock, limits=limits)
     return JsonClient(name, url, token_source=bearer, limits=limits, ca_cert=ca_cert)
 
 
@@ -132,7 +127,7 @@ def build_dmapi(settings: "DmapiSettings", server: Service, capabilities: Servic
     """
     from adapters.ska.dmapi import DmapiCatalogue
 
-    return DmapiCatalogue(settings, server(), now, capabilities=_build_capabilities(capabilities))
+    return DmapiCatalogue(settings, server(), system_clock, capabilities=_build_capabilities(capabilities))
 
 
 def build_rucio(settings: "RucioSettings", mapping: SiteMapping, capabilities: Service | None) -> Catalogue:
@@ -145,7 +140,7 @@ def build_rucio(settings: "RucioSettings", mapping: SiteMapping, capabilities: S
 
     return RucioCatalogue(
         settings,
-        now,
+        system_clock,
         capabilities=_build_capabilities(capabilities),
         group_sites=mapping.shared_storage_groups,
     )
@@ -171,7 +166,7 @@ def build_rucio_stager(settings: "RucioSettings", options: Mapping[str, Any]) ->
     """Build the stager of a Rucio server; *options* are those of RuleOptions."""
     from adapters.rucio.staging import RucioStager, RuleOptions
 
-    return RucioStager(settings, RuleOptions(**options), now)
+    return RucioStager(settings, RuleOptions(**options), system_clock)
 
 
 def _build_capabilities(service: Service | None) -> "SiteCapabilities | None":

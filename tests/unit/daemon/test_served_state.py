@@ -119,7 +119,7 @@ class Cycles:
         self.record(replace(report, evaluation=replace(evaluation, drafts=drafts)))
 
     def record(self, report: CycleReport) -> None:
-        self._runner.record(self._reconciler, report, self._reconciler.view, 0.1)
+        self._runner.record(self._reconciler, report, 0.1)
 
     def get(self, path: str) -> httpx.Response:
         return httpx.get(f"{self.server.url}{path}", trust_env=False, timeout=120)
