@@ -195,9 +195,17 @@ class WorkerCatalogue:
     """A catalogue whose client runs in *worker*; see :class:`hydrator.domain.ports.Catalogue`.
 
     *quiet_seconds* is the longest time without a line of the worker: a longer answer of the server ends it.
-    A poll has no limit, for it makes progress. A worker that *is_slow_at_first* keeps its counts of the last
-    request's datasets, and is asked about new ones in portions. *maker* names the plugin that it runs, if
-    any, and who made it. Tests replace *monotonic*.
+    A poll has no limit, for it makes progress. *maker* names the plugin that it runs, if any, and who made
+    it. Tests replace *monotonic*.
+
+    One dataset may be too much for a client. So if the worker ends, the datasets of its last question become
+    *suspects*: the poll asks about all others first, then about each half of the suspects, and halves the
+    groups at which the worker ends again. A dataset at which it ended alone is left out of more and more
+    polls.
+
+    A worker that *is_slow_at_first* (Rucio's, which counts the files of each new dataset) keeps the datasets
+    of its last question. When it is new, it is asked in *portions*: first the datasets without facts or with
+    the oldest, then these and some more, and at last all. So answers arrive before all files are counted.
     """
 
     def __init__(
@@ -282,7 +290,12 @@ class WorkerCatalogue:
         self._worker.close()
 
     def _read_sound(self, dids: AbstractSet[Did], readings: dict[Did, Reading], more: Message) -> Survey:
-        """Ask all but the suspects, and add what is answered to *readings*; return the last survey."""
+        """Ask about all datasets but the suspects, and add the answers to *readings*; return the last survey.
+
+        If the worker ends, ask again without the datasets at which it ended, which are suspects now. Raise
+        CatalogueUnreachable if it has ended too often, or ended for another reason than a dataset: it was
+        asked nothing, or was silent when asked about all.
+        """
         while True:
             sound = dids - readings.keys() - frozenset[Did]().union(*self._suspects)
             try:
@@ -302,9 +315,10 @@ class WorkerCatalogue:
     def _read_portions(
         self, portions: list[AbstractSet[Did]], readings: dict[Did, Reading], more: Message
     ) -> Survey:
-        """Ask each of *portions*, of which the last has all; after an error only the last.
+        """Ask about each of *portions*, the last of which has all datasets; return the last survey.
 
-        After two minutes the other datasets wait for the next poll, so that the answers are used soon.
+        After an error of the catalogue, ask only about the last. After two minutes leave the other datasets
+        to the next poll, so that the cycle gets the answers so far.
         """
         ends_at = self._monotonic() + _PORTIONS_SECONDS
         while True:
@@ -328,7 +342,7 @@ class WorkerCatalogue:
                 return survey
 
     def _split(self, dids: AbstractSet[Did]) -> list[AbstractSet[Did]]:
-        """Return what to ask in turn: of the datasets that are new to the worker, the oldest facts first."""
+        """Return the portions of *dids*: those that the worker keeps, and of the others the oldest first."""
         known = dids & self._last_asked
         times = {did: to_micros(self._rows[did].as_of) if did in self._rows else 0 for did in dids - known}
         new = sorted(times, key=lambda did: (times[did], did))
@@ -340,7 +354,7 @@ class WorkerCatalogue:
         return [*portions, dids]
 
     def _read_suspects(self) -> dict[Did, Reading]:
-        """Ask each group of suspects alone, and halve the groups at which the worker ends."""
+        """Ask about each group of suspects alone; halve a group at which the worker ends, and ask again."""
         readings: dict[Did, Reading] = {}
         todo = []
         for group, suspect in self._suspects.items():
