@@ -138,6 +138,20 @@ def test_available_datasets_are_counted_apart_by_the_guard():
     assert pool.held == {CAM: (5, HoldCause.SITE)}
 
 
+@pytest.mark.parametrize(("state", "on_tape"), [(ReplicaState.ON_TAPE, 0), (ReplicaState.COMPLETE, 20)])
+def test_a_loss_beside_a_confirmed_one_is_compared_with_what_is_left(state, on_tape):
+    """Of 20 datasets 11 are gone for sure. Then 5 are more than half of the other 9, though not of 20."""
+    some, others = (
+        [Did(f"lofar:{kind}{n:02}") for n in range(count)] for kind, count in (("S", 20), ("T", on_tape))
+    )
+    pool = Site(confirm_polls=1, wanted=[*some, *others], CAM=[], RAL=[])
+    tape = [replica(did, CAM, ReplicaState.ON_TAPE) for did in others]
+    for lost_count, held_count in ((0, None), (11, 11), (16, 5)):
+        left = [replica(did, CAM, state) for did in some[lost_count:]]
+        pool.poll(answer=holding(*left, *tape, at=pool.now + MINUTE, asked=pool.wanted))
+        assert pool.held == ({CAM: (held_count, HoldCause.SITE)} if held_count else {})
+
+
 def test_a_retired_site_is_no_loss():
     pool = Site()
     pool.rules = settings_with(retired={CAM})
