@@ -45,6 +45,7 @@ from hydrator.domain.model import (
     Unseen,
 )
 from hydrator.domain.ports import TokenValidity
+from hydrator.domain.text import list_problems
 
 MAX_FOUND = 50_000
 """Datasets that the daemon is made for; each costs a poll."""
@@ -441,10 +442,8 @@ class WorkerCatalogue:
         return answer["ok"]
 
     def _garbled(self, error: Exception) -> CatalogueGarbled:
-        if isinstance(error, ValidationError):
-            first = error.errors(include_url=False, include_input=False)[0]
-            return CatalogueGarbled(self.name, f"the answer of its worker: {first['loc']}: {first['msg']}")
-        return CatalogueGarbled(self.name, f"the answer of its worker: {error}")
+        problem = list_problems(error)[0] if isinstance(error, ValidationError) else error
+        return CatalogueGarbled(self.name, f"the answer of its worker: {problem}")
 
 
 def _halve(dids: frozenset[Did]) -> list[frozenset[Did]]:

@@ -40,6 +40,7 @@ from hydrator.domain.staging_ports import (
     StagingQuery,
     StagingRefused,
 )
+from hydrator.domain.text import list_problems
 from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_integer, valid_time
 
 VERSION = 1
@@ -135,9 +136,7 @@ def _parse(form: type[_Line], row: Record) -> _Line:
     try:
         return form.model_validate(row)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise BadLine(f"{place}: {first['msg']}: {quote_excerpt(row)}") from None
+        raise BadLine(f"{list_problems(error)[0]}: {quote_excerpt(row)}") from None
 
 
 def iter_lines(output: bytes) -> Iterator[Record]:

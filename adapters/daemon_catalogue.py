@@ -49,7 +49,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.provenance import provenance_from_row
 from hydrator.domain.redaction import sanitize
-from hydrator.domain.text import reason_of
+from hydrator.domain.text import list_problems, reason_of
 from hydrator.domain.untrusted import is_loopback, keeps_secrets, valid_number
 
 NOT_IN_DEMAND = "no job has named this dataset to the daemon yet"
@@ -324,9 +324,7 @@ class DaemonCatalogue:
         try:
             return form.validate_python(body)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"])) or "the whole answer"
-            raise ValueError(f"{place}: {first['msg']}") from error
+            raise ValueError(list_problems(error)[0]) from error
 
     def _decode_response(self, response: httpx.Response) -> Any:  # noqa: ANN401 - JSON
         status = response.status_code

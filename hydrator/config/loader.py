@@ -10,9 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.files import read_limited
+from hydrator.domain.redaction import escape_unprintable
 
 from .settings import Settings
-from .validation import cross_checks, describe_problem, escape_line_breaks
+from .validation import cross_checks, describe_problem
 
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 """The variable with the folder of a unit's credentials; see systemd.exec(5)."""
@@ -48,10 +49,10 @@ def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
     except ValidationError as error:
         problems = [describe_problem(detail) for detail in error.errors()]
         problems += cross_checks(data)
-        raise ConfigError([f"{origin}: {escape_line_breaks(problem)}" for problem in problems]) from error
+        raise ConfigError([f"{origin}: {escape_unprintable(problem)}" for problem in problems]) from error
     problems = cross_checks(settings.model_dump())
     if problems:
-        raise ConfigError([f"{origin}: {escape_line_breaks(problem)}" for problem in problems])
+        raise ConfigError([f"{origin}: {escape_unprintable(problem)}" for problem in problems])
     return _make_paths_absolute(settings, folder, origin)
 
 
@@ -75,7 +76,7 @@ def _make_paths_absolute(settings: Settings, folder: Path, origin: str) -> Setti
             try:
                 return _find_systemd_credential(value, key) or folder / value.expanduser()
             except RuntimeError:
-                problem = escape_line_breaks(f"{key}: {value}: no user has this name")
+                problem = escape_unprintable(f"{key}: {value}: no user has this name")
                 raise ConfigError([f"{origin}: {problem}"]) from None
         if isinstance(value, BaseModel):
             fields = {

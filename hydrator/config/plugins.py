@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import Catalogue, Clock
 from hydrator.domain.redaction import sanitize
+from hydrator.domain.text import list_problems
 
 ENTRY_POINT_GROUP = "classad_hydrator.catalogues"
 _AUTHOR_KEYS = ("Author-email", "Maintainer-email", "Author", "Maintainer")
@@ -73,8 +74,7 @@ def create_catalogue(
     except ConfigError:
         raise
     except ValidationError as error:
-        problems = [(".".join(str(part) for part in each["loc"]), each["msg"]) for each in error.errors()]
-        raise ConfigError([f"catalogue {name}: {key}: {text}" for key, text in problems]) from error
+        raise ConfigError([f"catalogue {name}: {problem}" for problem in list_problems(error)]) from error
     except Exception as error:
         raise ConfigError([f"catalogue {name} (type {kind!r}): {_describe_error(error)}"]) from error
     lacks = [one for one in ("read", "find", "close") if not callable(getattr(catalogue, one, None))]

@@ -23,13 +23,6 @@ _NO_SECRETS = (
 )
 
 
-def escape_line_breaks(text: str) -> str:
-    """Return *text* with its line breaks and control characters escaped: TOML keys may contain them."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
-    )
-
-
 _PYTHON_TYPE = re.compile(r" (?:for|of) <class '[\w.]+'>")
 """The name of a type in pydantic's messages about invalid paths."""
 

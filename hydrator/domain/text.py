@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .untrusted import nearest_moment, nearest_span
+
+if TYPE_CHECKING:  # workers and commands load this module without pydantic
+    from pydantic import ValidationError
 
 MAX_LISTED_ITEMS = 3
 """Maximum number of items that a list shows; after them comes the number of the other items."""
@@ -88,6 +91,12 @@ def reason_of(error: BaseException) -> str:
         return plain
     kind = type(error).__name__.removesuffix("Exception")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).lower() or "no reason given"
+
+
+def list_problems(error: "ValidationError") -> list[str]:
+    """Return a sentence for each problem of *error*, with its place, such as ``sites.0.name``."""
+    problems = error.errors(include_url=False, include_input=False)
+    return [f"{'.'.join(map(str, one['loc'])) or 'the whole value'}: {one['msg']}" for one in problems]
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
