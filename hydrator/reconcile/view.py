@@ -240,7 +240,7 @@ class DemandView:
         refused: names in jobs that are not DIDs, with the reason.
         wrong_keys: each `DataLocalityKey` of jobs for whose list of datasets it does not stand alone, with
             their number.
-        unseen: datasets that no catalogue answered about, with the reason.
+        unseen: datasets that some catalogue gave no answer about, with the reason.
         clashes: datasets that differ in letter case only; not advertised.
         misspelt: demanded datasets that no catalogue has, with the spellings that a catalogue has.
         absent: datasets that no catalogue has at any site; check the spelling.

@@ -120,7 +120,7 @@ def _ago(moment: UnixTime | None, now: datetime, missing: str = "never") -> str:
 
 
 def _demand_problems(demand: DemandView) -> Iterable[str]:
-    """Yield the demand that is refused, or that no catalogue answered about or has."""
+    """Yield the demand that is refused, that some catalogue did not answer about, or that none has."""
     for text, reason in demand.refused.items():
         yield f"a job names {text!r}, which is not a DID: {reason}"
     unseen = defaultdict[str, list[Did]](list)
@@ -128,7 +128,7 @@ def _demand_problems(demand: DemandView) -> Iterable[str]:
         unseen[reason].append(did)
     for reason, dids in unseen.items():
         some = dids[0] if len(dids) == 1 else f"{counted(len(dids), 'dataset')}, for example {dids[0]}"
-        yield f"no catalogue answered about {some}: {reason}"
+        yield f"not all catalogues answered about {some}: {reason}"
     if absent := demand.absent:
         many = f"no site has {counted(len(absent), 'demanded dataset')}, for example {absent[0]}"
         yield f"{many}: check the spelling with hydrator datasets; hydrator run-anywhere does not help"

@@ -44,20 +44,24 @@ def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Find
         yield failure(
             subject,
             f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined",
-            answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'READ', answer)};"
-            " or give the daemon a valid token: docs/operators/security.md",
+            _denial_advice("collector", "READ", answer, "or give the daemon another token"),
         )
 
 
 def _identity_text(answer: Authorization) -> str:
-    return f"{answer.identity or 'an unknown identity'} by {answer.method or 'no method'}"
+    if answer.identity is None:
+        return "a client without a valid token"
+    return f"{answer.identity} by {answer.method or 'no method'}"
 
 
-def _allow_line_advice(daemon: str, level: str, answer: Authorization) -> str:
-    """Return advice: the configuration line that adds the identity to the daemon's allow list."""
-    line = allow_line(daemon, level, answer.identity or "hydrator@YOUR.DOMAIN")
-    return f"add this line unchanged to the {daemon}'s configuration: {line}"
+def _denial_advice(daemon: str, level: str, answer: Authorization, otherwise: str) -> str:
+    """Return advice after a denial: a token, or the line that adds the identity to the allow list."""
+    if answer.identity is None:
+        return "give the daemon a valid token of this pool: docs/operators/credentials.md#idtokens"
+    if answer.token_limit_advice:
+        return answer.token_limit_advice
+    line = allow_line(daemon, level, answer.identity)
+    return f"add this line unchanged to the {daemon}'s configuration: {line}; {otherwise}"
 
 
 def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
@@ -88,10 +92,13 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
         yield failure(
             f"collector {collector}",
             f"refuses slot merges (NEGOTIATOR) from {identity}: slots without a hook get no attributes",
-            answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}; never add the line to the"
-            " configuration of the whole pool; create the token with -authz NEGOTIATOR; or switch"
-            " publish.slot_merge off: docs/operators/other-pools.md",
+            _denial_advice(
+                "collector",
+                "NEGOTIATOR",
+                answer,
+                "never add the line to the configuration of the whole pool; create the token with"
+                " -authz NEGOTIATOR; or switch publish.slot_merge off: docs/operators/other-pools.md",
+            ),
         )
 
 
@@ -116,9 +123,9 @@ def check_advertise_access(
         yield failure(
             subject,
             f"refuses site ads (DAEMON) from {identity}",
-            answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'DAEMON', answer)};"
-            " never add the line to the configuration of the whole pool",
+            _denial_advice(
+                "collector", "DAEMON", answer, "never add the line to the configuration of the whole pool"
+            ),
         )
 
 

@@ -82,9 +82,10 @@ def _check_sites(
     if not failed_subjects.isdisjoint(catalogue.name for catalogue in inputs.catalogues):
         return
     same_name = (
-        "if one of them has storage, use the same site name in the catalogue (the RSE's site attribute"
-        " or [catalogue.rse_sites]) and in the hook's --site"
+        "if one of them has storage, give both names one site: [sites.aliases], docs/operators/sites.md"
     )
+    if empty := sites - slot_sites:
+        same_name += f"; no slot is at {name_list(empty)}, which the catalogues list"
     served = {site_of(slot, inputs.slot_attributes) for slot in slots if slot.get(contract.AS_OF) is not None}
     if reading := (slot_sites - sites) & served:
         yield advice(

@@ -9,8 +9,8 @@ from hydrator.domain.model import DatasetState, Did, Snapshot
 
 PER_PAGE: Final = 25
 NOWHERE: Final = "nowhere"
-NOT_ASKED: Final = "not asked"
-STATES: Final = (*(state.value.lower() for state in DatasetState), NOWHERE, NOT_ASKED)
+NOT_ANSWERED: Final = "not answered"
+STATES: Final = (*(state.value.lower() for state in DatasetState), NOWHERE, NOT_ANSWERED)
 _MAX_CHARS: Final = 500
 
 
@@ -43,7 +43,7 @@ class Selection:
 
     def _build_state_test(self, snapshot: Snapshot) -> Callable[[Did], bool]:
         """Return a function that says whether a dataset has the selected state, which is not empty."""
-        if self.state == NOT_ASKED:
+        if self.state == NOT_ANSWERED:
             return lambda did: did in snapshot.unseen_reasons
         sites = [facts.facts for site, facts in snapshot.sites.items() if self.site in {"", site}]
         if self.state == NOWHERE:

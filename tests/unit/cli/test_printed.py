@@ -238,7 +238,7 @@ def test_status_shows_refused_and_unanswered_demand_and_reads_no_markup_in_names
     show.print_status(replace(status, cycle=replace(status.cycle, demand=odd)), NOON)
     text = " ".join(capsys.readouterr().out.split())
     assert "a job names '[red]x[/]', which is not a DID: it has no scope" in text
-    assert f"no catalogue answered about 2 datasets, for example {RIGHT}: [bold]" in text
+    assert f"not all catalogues answered about 2 datasets, for example {RIGHT}: [bold]" in text
 
 
 def test_a_share_is_rounded_down(capsys):

@@ -183,6 +183,12 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             "refuses site ads (DAEMON)",
             "COLLECTOR.ALLOW_DAEMON = $(COLLECTOR.ALLOW_DAEMON:$(ALLOW_DAEMON)) ",
         ),
+        (
+            Pool(ping_answer=Authorization(is_allowed=False, reason="no credential")),
+            Level.FAIL,
+            "from a client without a valid token",
+            "credentials.md#idtokens",
+        ),
         (Pool(ping_answer=PoolDenied("collector", "no token")), Level.FAIL, "no token", "valid token"),
         (Pool(ping_answer=PoolError("collector", "it is down")), Level.FAIL, "it is down", "runs"),
         (
@@ -222,7 +228,7 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             Pool(slots_there=[slot(site="MARS")]),
             Level.ADVICE,
             "MARS: they have slots and no storage",
-            "--site",
+            f"[sites.aliases], docs/operators/sites.md; no slot is at {CAM}",
         ),
         (
             Pool(

@@ -100,7 +100,7 @@ def test_it_shows_datasets_with_jobs_and_the_state_at_each_site():
     page = shown()
     assert ["Dataset", "Jobs", "Where"] in page.rows
     assert [L1, "7", f"✔available: {CAM}↻staging: {RAL} 25 %"] in page.rows
-    assert [f"{L2}not asked: timeout", "3", "not known"] in page.rows
+    assert [f"{L2}not answered: timeout", "3", "not known"] in page.rows
 
 
 def test_a_dataset_at_many_sites_names_the_first_of_each_state_and_counts_the_rest():
@@ -283,7 +283,7 @@ def test_many_datasets_come_in_pages_without_a_script():
         ("state=staging", [L1]),
         ("state=staging&site=CAM", []),
         ("state=nowhere", [L3]),
-        ("state=not+asked", [L2]),
+        ("state=not+answered", [L2]),
         ("site=ELSEWHERE&state=available", []),
         ("state=bogus&page=-1", [L1, L2, L3]),
         ("page=%F0%9F&find=", [L1, L2, L3]),
@@ -292,7 +292,7 @@ def test_many_datasets_come_in_pages_without_a_script():
 )
 def test_a_query_chooses_datasets_and_nonsense_chooses_nothing(query, found):
     page = shown(query, demand=demand(want(L1, jobs=3), want(L2, jobs=2), want(L3)))
-    rows = [row[0].removesuffix("not asked: timeout") for row in page.rows if row[0].startswith("lofar")]
+    rows = [row[0].removesuffix("not answered: timeout") for row in page.rows if row[0].startswith("lofar")]
     assert rows == found
 
 
