@@ -101,9 +101,11 @@ def pacing_line(pacing: PacingView, now: datetime) -> str:
     left = pacing.open_until - to_unix(now) if pacing.open_until else 0
     if left <= 0:
         return f"reads from other sites are not paced: {pacing.none or 'the last openings are too old'}"
-    sets, waiting = counted(pacing.sets, "set"), counted(pacing.backlog, "job")
-    until = format_duration(left)
-    return f"reads from other sites: {sets} of datasets open for {until}; {waiting} wait beside their data"
+    sets = counted(pacing.sets, "set")
+    opened = f"jobs of {sets} may read for {format_duration(left)}" if pacing.sets else "no set is open"
+    return (
+        f"reads from other sites: {opened}; {counted(pacing.backlog, 'idle job')} can start beside the data"
+    )
 
 
 def _print_catalogues(cycle: CycleView, now: datetime) -> None:

@@ -26,7 +26,7 @@ from hydrator.reconcile.result import build_knowledge
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
-from hydrator.reconcile.view import DatasetView, PublisherView, build_datasets
+from hydrator.reconcile.view import DatasetView, PacingView, PublisherView, build_datasets
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import add_similar_names
 from tests.command_line import run_hydrator
@@ -269,3 +269,18 @@ def test_dataset_that_another_job_or_a_pin_names_is_not_kept():
     gone, queued = want(L1, L2, jobs=0), want(L1, jobs=2)
     assert demand(gone, queued, want(L2, jobs=0, origin=Origin.PIN)).kept_dids == frozenset()
     assert demand(gone, queued).kept_dids == {L2}
+
+
+@pytest.mark.parametrize(
+    ("none", "left", "sets", "said"),
+    [
+        (None, 90, 2, ["jobs of 2 sets may read for 1 min 30 s", "1 idle job can start"]),
+        (None, 90, 0, ["no set is open", "1 idle job can start"]),
+        (None, 0, 2, ["not paced: the last openings are too old"]),
+        ("no schedd answers", 0, 0, ["not paced: no schedd answers"]),
+    ],
+)
+def test_the_line_of_pacing_says_what_is_open_and_for_how_long(none, left, sets, said):
+    pacing = PacingView(none, to_unix(NOON) + left, sets, 1, None)
+    line = show.pacing_line(pacing, NOON)
+    assert all(words in line for words in said)

@@ -2,8 +2,10 @@
 
 import pytest
 import requests
+from rucio.common.exception import ServerConnectionException
 from urllib3.exceptions import MaxRetryError, NewConnectionError, ProtocolError
 
+from adapters.rucio.session.client import _LAST_ERROR, _describe_error
 from adapters.rucio.session.transport import (
     WriteRefused,
     WriteUnconfirmed,
@@ -86,3 +88,14 @@ def test_server_before_rucio_that_takes_no_write_has_not_executed_it(status, kin
 )
 def test_write_is_in_doubt_unless_there_was_no_connection(exc, kind):
     assert type(unanswered_write_error("rucio", exc, "why")) is kind
+
+
+def test_a_connection_that_failed_has_the_reason_of_the_operating_system(monkeypatch):
+    refused = "NewConnectionError('<HTTPConnection object at 0x7f>: [Errno 111] Connection refused')"
+    logged = (
+        f"ConnectionError: HTTPConnectionPool(host='a', port=9): Max retries exceeded (Caused by {refused})"
+    )
+    monkeypatch.setattr(_LAST_ERROR, "text", logged)
+    text = _describe_error(ServerConnectionException(), 0)
+    assert text.endswith(" Connection refused")
+    assert "HTTPConnectionPool" not in text
