@@ -364,7 +364,11 @@ class Laws:
         withheld = now.at - max(self._lost_at, self._started_at)
         if self._life and WITHHELD_SECONDS < withheld < WITHHELD_SECONDS + 2 * SLACK_SECONDS:
             return  # withholding ends, whoever is silent
-        wanted = {did for did in self._world.wanted() if self._world.is_chosen(did) or self._can_know(did)}
+        wanted = {
+            did
+            for did in self._world.wanted()
+            if self._world.is_chosen(did) or self._can_know(did, before.at)
+        }
         is_private = self._world.section("publish").get("never")
         if not self._life and not is_private and not self._world.faults.of("disk"):
             # Demand stays 24 h after its last job (decision 2), and is saved before an ad shows it.
@@ -387,15 +391,19 @@ class Laws:
         if lost and (before.life == now.life or site in self._held_at_step):
             self._check_confirmed(before, now, lost)
 
-    def _can_know(self, did: Did) -> bool:
-        """Return True if the daemon can know, or has to expect, that jobs name *did*."""
+    def _can_know(self, did: Did, shown_at: float) -> bool:
+        """Return True if the daemon can know, or has to expect, that jobs name *did*.
+
+        An ad with *did* was given to its publisher at *shown_at*: answers before it were known then.
+        """
         schedds = [
             name
             for name, queue in self._world.truth.queues.items()
             if any(did in dids for dids in queue) and self._is_expected(name)
         ]
         heard = self._heard.get(did, 1e9)
-        if heard > self._world.loop.now - SLACK_SECONDS:  # the cycle may have begun with an earlier answer
+        # the cycle may have begun with an earlier answer
+        if heard > max(shown_at, self._world.loop.now - SLACK_SECONDS):
             return any(self._answered.get(one, 1e9) >= heard for one in schedds)
         is_unsaved = any(one.at - SLACK_SECONDS < heard for one in self._world.faults.of("disk"))
         return bool(schedds) and (self._last_named[did] > self._started_at or not is_unsaved)
