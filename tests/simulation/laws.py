@@ -283,7 +283,8 @@ class Laws:
         limit = self._world.max_age + SLACK_SECONDS
         for did in sorted(now.available):
             age = self.age_of_report(did, now.ad.site)
-            if age > limit:
+            # a step of the last minute may have been noticed, or not
+            if age > limit and self.age_of_report(did, now.ad.site, 0.0) > limit:
                 self.add("reported", f"{did} at {now.ad.site} was last reported whole {age:.0f} s ago")
 
     def _check_ages(self, now: Shown) -> None:
