@@ -25,6 +25,7 @@ from hydrator.domain.model import from_unix
 from hydrator.reconcile.result import CycleReport
 from hydrator.server.auth import Role, create_token
 from hydrator.state.store import Store
+from testbed.files import write_secret
 from testbed.nginx import Nginx
 
 from .material import SITES, busy_site_ads, dids, wants
@@ -43,8 +44,7 @@ def material(folder: Path) -> dict[str, str]:
     """Create a certificate and a file of tokens; return the tokens by site."""
     made = {str(site): create_token(Role.SITE, site, "2026-11-21") for site in SITES}
     tokens = folder / "tokens"
-    tokens.touch(mode=0o600)
-    tokens.write_text("".join(grant.line for _, grant in made.values()), "utf-8")
+    write_secret(tokens, "".join(grant.line for _, grant in made.values()))
     ca = trustme.CA()
     issued = ca.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(str(folder / "key"))

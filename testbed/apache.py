@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from .debs import program
+from .files import write_secret
 from .ports import free_port
 from .rucio import RucioServer
 from .served import Served
@@ -78,8 +79,8 @@ class Apache(Served):
         port = free_port()
         loaded = "".join(f"LoadModule {name}_module {modules}/mod_{name}.so\n" for name in _MODULES)
         config = folder / "apache.conf"
-        config.touch(mode=0o600)
-        config.write_text(
+        write_secret(
+            config,
             loaded
             + _CONFIG.format(
                 folder=folder,
@@ -89,7 +90,7 @@ class Apache(Served):
                 ca=ca,
                 rucio=rucio.url,
                 secret=rucio.key,
-            )
+            ),
         )
         command = [str(apache), "-D", "FOREGROUND", "-f", str(config)]
         process = cls._serve(command, folder / "output.log", env=environment)

@@ -35,6 +35,7 @@ from rich.table import Table
 from .cached import Unavailable
 from .dmapi_holdings import DmapiHoldings
 from .dmapi_standin import DmapiStandIn
+from .files import write_secret
 from .installation import Installation, ListedCatalogue
 from .pool import THREE_SITES, Pool, ToolFailed
 from .rucio import RucioServer, server_python
@@ -134,26 +135,22 @@ class RucioHoldings:
         folder: where the daemon finds the password, in a file of its own.
         sites: the sites that have storage.
         scope: the scope of all datasets here, new to the server; capitals of it begin the elements' names.
-        files: how many files a dataset has.
 
-    ``origin`` is the element without a site, and ``server`` takes commands for all that has no method here.
+    A dataset has four files. ``origin`` is the element without a site, and ``server`` takes commands for all
+    that has no method here.
     """
 
     on_its_way = "STAGING"
 
-    def __init__(
-        self, server: RucioServer, folder: Path, sites: Sequence[str], scope: str = "lofar", files: int = 4
-    ) -> None:
+    def __init__(self, server: RucioServer, folder: Path, sites: Sequence[str], scope: str = "lofar") -> None:
         self.scope = scope
         self.server = server
-        self._files = files
         self._dids: list[str] = []
         self.origin = f"{scope.upper()}-ORIGIN"
         self._disks = {site: f"{scope.upper()}-{site}-DISK" for site in sites}
         self._tapes = {site: f"{scope.upper()}-{site}-TAPE" for site in sites}
         self._password = folder / f"rucio-password-{scope}"
-        self._password.touch(mode=0o600)
-        self._password.write_text(server.password, "utf-8")
+        write_secret(self._password, server.password)
         elements = [(rse, "DISK", site) for site, rse in self._disks.items()]
         elements += [(rse, "TAPE", site) for site, rse in self._tapes.items()]
         server.seed(
@@ -179,9 +176,7 @@ class RucioHoldings:
 
     def put(self, did: str, states: Mapping[str, State]) -> None:
         self._dids.append(did)
-        commands: list[tuple[str, Mapping[str, Any]]] = [
-            ("add_dataset", {"did": did, "rse": self.origin, "files": self._files})
-        ]
+        commands: list[tuple[str, Mapping[str, Any]]] = [("add_dataset", {"did": did, "rse": self.origin})]
         for site, state in states.items():
             commands += self._brings_about(did, site, state)
         self.server.seed(*commands, ("abacus", {}))
@@ -207,7 +202,7 @@ class RucioHoldings:
 
     def expire(self, did: str, site: str, seconds: float) -> None:
         """Let the rules for the disk of *site* end in so many *seconds*."""
-        self.server.do("end_rules_in", did=did, rse=self._disks[site], seconds=seconds)
+        self.server.do("change_rules", did=did, rse=self._disks[site], lifetime=seconds)
 
     def leave(self, did: str, site: str) -> None:
         self.server.do("remove", did=did, rse=self._disks[site])
@@ -237,7 +232,7 @@ class RucioHoldings:
         """Return the commands that put *did*, new at *site*, into *state*."""
         disk = {"did": did, "rse": self._disks[site]}
         tape = {"did": did, "rse": self._tapes[site]}
-        half = {**disk, "files": self._files // 2}
+        half = {**disk, "files": 2}
         by_state: dict[State, list[tuple[str, Mapping[str, Any]]]] = {
             "available": [("place", disk), ("replicate", disk)],
             "staging": [("replicate", disk), ("transferred", half)],

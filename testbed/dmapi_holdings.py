@@ -10,6 +10,10 @@ from pathlib import Path
 import httpx
 
 from .dmapi_standin import CLIENT, DM_AUDIENCE, SECRET, DmapiStandIn
+from .files import write_secret
+
+FILES = 4
+"""The number of files of a dataset."""
 
 
 class DmapiHoldings:
@@ -19,19 +23,16 @@ class DmapiHoldings:
         server: it has only what is put here.
         folder: for the file with the client's secret, which the daemon reads.
         sites: the sites that have storage.
-        files: number of files of a dataset.
     """
 
     on_its_way = "PARTIAL"
 
-    def __init__(self, server: DmapiStandIn, folder: Path, sites: Sequence[str], files: int = 4) -> None:
+    def __init__(self, server: DmapiStandIn, folder: Path, sites: Sequence[str]) -> None:
         self._server = server
-        self._files = files
         self._held: dict[str, dict[str, int]] = {}
         self._disks = {f"{site}-DISK": site for site in sites}
         self._secret = folder / "dmapi-secret"
-        self._secret.touch(mode=0o600)
-        self._secret.write_text(SECRET, "utf-8")
+        write_secret(self._secret, SECRET)
         for disk, site in self._disks.items():
             server.add_area(site, disk)
 
@@ -47,18 +48,16 @@ class DmapiHoldings:
 
     def put(self, did: str, states: Mapping[str, str]) -> None:
         """A new dataset: by site, how it is there; half of its files where it is not whole."""
-        count = {"available": self._files, "nearline": 0}
-        self._held[did] = {
-            f"{site}-DISK": count.get(state, self._files // 2) for site, state in states.items()
-        }
+        count = {"available": FILES, "nearline": 0}
+        self._held[did] = {f"{site}-DISK": count.get(state, FILES // 2) for site, state in states.items()}
         self._say(did)
 
     def send(self, did: str, site: str) -> None:
-        self._held[did][f"{site}-DISK"] = self._files // 2
+        self._held[did][f"{site}-DISK"] = FILES // 2
         self._say(did)
 
     def arrive(self, did: str, site: str) -> None:
-        self._held[did][f"{site}-DISK"] = self._files
+        self._held[did][f"{site}-DISK"] = FILES
         self._say(did)
 
     def leave(self, did: str, site: str) -> None:
@@ -82,4 +81,4 @@ class DmapiHoldings:
         return found
 
     def _say(self, did: str) -> None:
-        self._server.put(did, self._files, dict(self._held[did]))
+        self._server.put(did, FILES, dict(self._held[did]))

@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .files import write_program
+
 PATH = f"{Path(sys.executable).parent}:{os.defpath}"
 """Folders of Python and of the tools on a node."""
 
@@ -68,8 +70,7 @@ class Glidein:
             (self.client / name).chmod(0o755 if name.endswith(".sh") else 0o644)
         self.config.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
         self.wrapper = folder / "script_wrapper.sh"
-        self.wrapper.write_text(WRAPPER)
-        self.wrapper.chmod(0o755)
+        write_program(self.wrapper, WRAPPER)
 
     def start(self, script: str, **environ: str) -> Ran:
         """Run the scripts for the first time.

@@ -16,7 +16,7 @@ noted down. It has those rules that concern a policy:
   ``after_group``, and a list such as ``<files>`` no parameters at all (creation/lib/cWParams.py and
   cvWParams.py of the master branch, read in November 2026).
 
-The job query is a ClassAd constraint: the schedd evaluates it, in this module ``select_jobs``.
+The job query is a ClassAd constraint: the schedd evaluates it, in this module ``selects``.
 """
 
 import xml.etree.ElementTree as ET
@@ -199,22 +199,12 @@ def _dummies(types: Mapping[str, str]) -> dict[str, Any]:
     return {name: DUMMIES[kind] for name, kind in types.items()}
 
 
-def select_jobs(constraint: str, jobs: Sequence[str]) -> list[dict[str, Any]]:
-    """Return those of *jobs* (ads as text) that a schedd returns for *constraint*, with their values."""
+def selects(constraint: str, job: str) -> bool:
+    """Return whether a schedd returns *job* (an ad as text) for *constraint*."""
     import classad2
     import htcondor2  # noqa: F401 - some functions of ClassAds work only with it
 
-    found = []
-    for text in jobs:
-        job = classad2.ClassAd(text)
-        if classad2.ExprTree(constraint).eval(job) is True:
-            found.append({name: job.eval(name) for name in job if not _is_open(job.eval(name))})
-    return found
-
-
-def _is_open(value: object) -> bool:
-    """Return True for a value that no query returns: undefined, an error, an ad."""
-    return not isinstance(value, str | int | float | bool | list)
+    return classad2.ExprTree(constraint).eval(classad2.ClassAd(job)) is True
 
 
 def count_matches(

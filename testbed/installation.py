@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
+from .files import write_program
 from .metrics import total
 from .patience import LIMIT_SECONDS, wait_for
 from .pool import DOMAIN, Pool
@@ -145,8 +146,7 @@ class Installation:
         """Write the hook and the daemon's configuration."""
         self.home.mkdir(exist_ok=True)
         fresh = self.hook.with_suffix(".new")  # a startd may be running the one that is there
-        fresh.write_text(self.run("hook").stdout, "utf-8")
-        fresh.chmod(0o755)
+        write_program(fresh, self.run("hook").stdout)
         fresh.rename(self.hook)
         self.config.write_text(
             f"""\

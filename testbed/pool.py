@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ import classad2
 
 from . import debian, keeper, processes
 from .cached import Unavailable
+from .files import write_program, write_secret
 from .patience import LIMIT_SECONDS, PATIENCE, polls
 from .ports import free_port
 
@@ -245,8 +247,7 @@ class Pool:
             raise ToolFailed(f"condor_token_create -identity {name}: {made.stderr.strip()}")
         # two commands of one user may start at the same time
         fresh = Path(tempfile.mkdtemp(dir=folder.parent))
-        (fresh / "token").touch(mode=0o600)
-        (fresh / "token").write_text(made.stdout, "utf-8")
+        write_secret(fresh / "token", made.stdout)
         for path in (fresh / "token", fresh):
             os.chown(path, owner, -1)
         try:
@@ -302,16 +303,15 @@ class Pool:
         """Write a program *name* into *folder* that runs that tool inside, as *user*, where it is called."""
         words = [*self._within(user, self._identity(user), "FOLDER"), name]
         line = shlex.join(words).replace("--chdir=FOLDER", '--chdir="$PWD"')
-        (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', "utf-8")
-        (folder / name).chmod(0o755)
+        write_program(folder / name, f'#!/bin/sh\nexec {line} "$@"\n')
 
     def submit(self, text: str, user: str = "alice", *arguments: str) -> int:
         """Submit this description as *user*; return the cluster's id. Files go to the user's home."""
-        output = self.run("condor_submit", "-terse", *arguments, "-", user=user, input=text).stdout
-        found = re.match(r"(\d+)\.", output.strip())
-        if not found:
-            raise ToolFailed(f"condor_submit printed no job id: {output!r}")
-        return int(found[1])
+        return _cluster(self.run("condor_submit", "-terse", *arguments, "-", user=user, input=text))
+
+    def submit_file(self, file: Path) -> int:
+        """Submit this file as alice, in its folder; return the cluster's id."""
+        return _cluster(self.run("condor_submit", "-terse", file.name, user="alice", cwd=file.parent))
 
     def user_home(self, user: str) -> Path:
         """Return the home of *user*, inside and outside: jobs put their files there."""
@@ -338,6 +338,21 @@ class Pool:
         which = f"ClusterId == {cluster}"
         found = self.jobs(which, *attributes) or self.history(which, *attributes)
         return found[0] if found else None
+
+    def until_running(self, cluster: int, jobs: int = 1) -> None:
+        """Wait until *jobs* jobs of *cluster* run."""
+        running = f"ClusterId == {cluster} && JobStatus == 2"
+        self.wait(lambda: len(self.jobs(running, "ProcId")) == jobs, f"{jobs} of job {cluster} to run")
+
+    def is_idle(self, cluster: int) -> bool:
+        """Return True if the first job of *cluster* is idle."""
+        return self.job(cluster, "JobStatus") == {"JobStatus": 1}
+
+    def stays_idle(self, cluster: int) -> bool:
+        """Return whether the first job of *cluster* is idle after a rejection at the present slots."""
+        rejected = f"ClusterId == {cluster} && LastRejMatchTime > {int(time.time())}"
+        self.wait(lambda: self.jobs(rejected, "ProcId"), f"the negotiator to reject job {cluster}")
+        return self.is_idle(cluster)
 
     def empty_queue(self) -> None:
         """Remove all jobs, also those that 23.9 sometimes keeps as removed without end."""
@@ -652,8 +667,7 @@ def _furnish(pool: Pool, tree: Path) -> None:
     _write_users(home, tree)
     (home / "etc" / "condor_config").write_text(_config(pool), "utf-8")
     if any(site.gpus for site in pool.sites):
-        (home / "etc" / "gpus").write_text(_gpu_inventory(pool.sites), "utf-8")
-        (home / "etc" / "gpus").chmod(0o755)
+        write_program(home / "etc" / "gpus", _gpu_inventory(pool.sites))
     _write_extra(home, pool._extra)
 
 
@@ -808,6 +822,14 @@ def _check_kinds(extra: Mapping[str, str]) -> dict[str, str]:
             f"extra configuration of unknown kind {', '.join(unknown)}: choose from {', '.join(KINDS)}"
         )
     return dict(extra)
+
+
+def _cluster(submitted: subprocess.CompletedProcess[str]) -> int:
+    """Read what condor_submit printed with -terse."""
+    found = re.match(r"(\d+)\.", submitted.stdout.strip())
+    if not found:
+        raise ToolFailed(f"condor_submit printed no job id: {submitted.stdout!r}")
+    return int(found[1])
 
 
 def _write_extra(home: Path, extra: Mapping[str, str]) -> None:

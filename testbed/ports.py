@@ -11,37 +11,20 @@ _leases: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Lease a port.
+    """Lease a port that is free for TCP and UDP; no other caller gets it while this process lives.
 
     Raises:
         OSError: there is none.
     """
-    return free_ports(1)[0]
-
-
-def free_ports(count: int, among: range = range(FROM, BELOW)) -> list[int]:
-    """Lease as many ports, each free for TCP and UDP; no other caller gets them while this process lives.
-
-    Raises:
-        OSError: there are fewer.
-    """
-    leases: dict[int, socket.socket] = {}
-    for port in random.sample(among, len(among)):
-        if len(leases) == count:
-            break
+    for port in random.sample(range(FROM, BELOW), BELOW - FROM):
         # first the lease: a port that another process has leased is free until its server binds it
         if (lease := _lease(port)) is None:
             continue
         if _free(port):
-            leases[port] = lease
-        else:
-            lease.close()
-    if len(leases) < count:
-        for lease in leases.values():
-            lease.close()
-        raise OSError(errno.EADDRINUSE, f"no free port between {among[0]} and {among[-1]} on 127.0.0.1")
-    _leases.extend(leases.values())
-    return list(leases)
+            _leases.append(lease)
+            return port
+        lease.close()
+    raise OSError(errno.EADDRINUSE, f"no free port from {FROM} up to {BELOW} on 127.0.0.1")
 
 
 def _lease(port: int) -> socket.socket | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from .debs import program
+from .files import write_secret
 from .ports import free_port
 from .served import Served
 
@@ -58,8 +59,7 @@ class Postgres(Served):
         maker, libraries = initdb(folder / "programs" if who else None)
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", **libraries}
         password, secret = secrets.token_hex(16), folder / "password"
-        secret.touch(mode=0o600)
-        secret.write_text(password)
+        write_secret(secret, password)
         if who:
             shutil.chown(secret, **who)
         data = folder / "data"

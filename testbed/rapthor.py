@@ -8,7 +8,6 @@ The environment (1.1 GB) is built once into the cache folder from ``rapthor.lock
 
 import json
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -31,17 +30,9 @@ for line in sys.stdin:
     try:
         answer = {"found": parset_read(asked["parset"], use_log_file=False)["mss"]}
     except Exception as why:
-        answer = {"refused": type(why).__name__, "why": str(why)}
+        answer = {"refused": f"{type(why).__name__}: {why}"}
     print(json.dumps(answer), flush=True)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Rapthor ended with an exception."""
-
-    kind: str
-    why: str
 
 
 def python() -> Path:
@@ -109,8 +100,8 @@ class RapthorReader:
             raise Unavailable(f"Rapthor {VERSION} does not start in {python()}")
         return reader
 
-    def read(self, parset: Path, folder: Path) -> list[str] | Refused:
-        """Return the measurement sets of *parset*, read in *folder*, or Rapthor's error."""
+    def read(self, parset: Path, folder: Path) -> list[str] | str:
+        """Return the measurement sets of *parset*, read in *folder*, or the text of Rapthor's error."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"parset": str(parset), "folder": str(folder)}) + "\n")
         self._process.stdin.flush()
@@ -119,7 +110,7 @@ class RapthorReader:
             raise Unavailable(f"Rapthor's reader ended over {parset}")
         if "found" in answer:
             return [str(name) for name in answer["found"]]
-        return Refused(str(answer["refused"]), str(answer["why"]))
+        return str(answer["refused"])
 
     def _line(self) -> object:
         assert self._process.stdout is not None

@@ -230,12 +230,18 @@ def approve(session, did, rse):
 
 
 @command
-def end_rules_in(session, did, rse, seconds):
-    """Let the rules for *rse* end in so many *seconds*; None: never."""
+def change_rules(session, did, rse, **options):
+    """Change *options* of the rules for *rse*: lifetime (in seconds; None: no end) or state (locks stay)."""
+    for rule_id in _rules(session, did, rse):
+        change_rule(session, rule_id, **options)
+
+
+@command
+def change_rule(session, rule, **options):
+    """Change *options* of one rule; one with a lifetime of -1 has ended, and Rucio deletes it when it cleans up."""
     from rucio.core.rule import update_rule
 
-    for rule_id in _rules(session, did, rse):
-        update_rule(rule_id, {"lifetime": seconds}, session=session)
+    update_rule(rule, options, session=session)
 
 
 @command
@@ -356,22 +362,6 @@ def pass_time(session, did, seconds):
 
 
 @command
-def end_rule(session, rule):
-    """Let one rule end now; Rucio deletes it when it cleans up."""
-    from rucio.core.rule import update_rule
-
-    update_rule(rule, {"lifetime": -1}, session=session)
-
-
-@command
-def lock_rule(session, rule):
-    """Lock one rule: Rucio's cleaner does not look at it."""
-    from rucio.core.rule import update_rule
-
-    update_rule(rule, {"locked": True}, session=session)
-
-
-@command
 def deny_rule(session, rule):
     """Deny a rule that waits for approval: Rucio deletes it."""
     from rucio.core.rule import deny_rule as deny
@@ -440,7 +430,7 @@ def reap(session, rse):
 
 
 @command
-def report_space(session, rse, free, used=0):
+def report_space(session, rse, free, used):
     """Report the space of a storage element, as its operator does."""
     from rucio.core.rse import set_rse_usage
 
@@ -515,34 +505,11 @@ def count_requests(session, rse):
 
 
 @command
-def completed(session, scope):
-    """Return the completed rules of *scope*: [name, storage element, when (Unix s)] of each rule."""
-    from datetime import UTC
-
-    from rucio.core.rule import list_rules
-
-    return [
-        [rule["name"], rule["rse_expression"], rule["updated_at"].replace(tzinfo=UTC).timestamp()]
-        for rule in list_rules(filters={"scope": _scope(scope)}, session=session)
-        if rule["state"].name == "OK"
-    ]
-
-
-@command
 def fail(session, did, rse, error="testbed"):
     """Let the transfers to *rse* that are still to come fail with *error*: the rule becomes STUCK."""
     from rucio.db.sqla.constants import ReplicaState
 
     _set_states(session, did, rse, None, ReplicaState.UNAVAILABLE, only_missing=True, message=error)
-
-
-@command
-def suspend(session, did, rse):
-    """Suspend the rules for *rse*; their locks stay as they are."""
-    from rucio.core.rule import update_rule
-
-    for rule_id in _rules(session, did, rse):
-        update_rule(rule_id, {"state": "SUSPENDED"}, session=session)
 
 
 @command

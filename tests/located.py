@@ -16,6 +16,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
 from hydrator.domain.model import Did
 from hydrator.submit.pool_config import negotiator_config, schedd_config, startd_config
+from testbed.files import write_program
 from testbed.pool import Pool
 
 HELD = "hold = true\n"
@@ -46,8 +47,7 @@ class Located:
         self.pool = pool
         self._counter = itertools.count(1)
         script = pool.shared / "print_ad"
-        script.write_text(CRON)
-        script.chmod(0o755)
+        write_program(script, CRON)
         self._cron = "STARTD_CRON_JOBLIST = LOCALITY\nSTARTD_CRON_LOCALITY_PERIOD = 1s\n"
         self._cron += f"STARTD_CRON_LOCALITY_EXECUTABLE = {script}\n"
         for site in pool.sites:

@@ -27,7 +27,11 @@ COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK, UNAVAILABLE = (
 DISK = {"rse": "CAM-DISK"}
 HALF = {**DISK, "files": FILES // 2}
 HAPPENINGS = {
-    "its transfer was suspended at half": [("replicate", DISK), ("transferred", HALF), ("suspend", DISK)],
+    "its transfer was suspended at half": [
+        ("replicate", DISK),
+        ("transferred", HALF),
+        ("change_rules", {**DISK, "state": "SUSPENDED"}),
+    ],
     "its transfer waits for approval": [("replicate", {**DISK, "ask_approval": True})],
     "its transfer was asked for and has not begun": [("replicate", {**DISK, "asynchronous": True})],
     "it left one site and is at another": [

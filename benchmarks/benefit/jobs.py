@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.submit import job_wrapper
+from testbed.files import write_program
 
 from .links import Source
 from .workload import SITES, BenefitJob, Workload
@@ -168,5 +169,4 @@ def _data_file(folder: Path, site: str, did: str) -> Path:
 
 
 def _write_program(path: Path, text: str) -> None:
-    path.write_text(text, "utf-8")
-    path.chmod(0o755)
+    write_program(path, text)

@@ -248,7 +248,7 @@ class TestOnlyRucio(RucioTests):
         where = {"did": did, "rse": "CAM-DISK"}
         self.server.do("remove", did=did, rse="ORIGIN")
         for seconds, state in [(None, COMPLETE), (3600, PARTIAL), (48 * 3600, COMPLETE), (60, PARTIAL)]:
-            self.server.do("end_rules_in", **where, seconds=seconds)
+            self.server.do("change_rules", **where, lifetime=seconds)
             (replica,) = self.read(did, catalogue).replicas
             assert (replica.state, replica.fraction) == (state, 1.0)
         self.server.do("end_rules", **where)  # the files are still there
@@ -334,7 +334,7 @@ class TestOnlyRucio(RucioTests):
         where = {"did": did, "rse": "CAM-STAGING"}
         self.server.seed(("place", where), ("replicate", {**where, "lifetime": 86400}), ("abacus", {}))
         assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
-        self.server.do("end_rules_in", **where, seconds=3600)
+        self.server.do("change_rules", **where, lifetime=3600)
         assert self.read_states_of(did) == {(CAM, PARTIAL, 1.0)}
 
     def test_an_open_dataset_that_grew_is_partial_until_the_rest_came(self):

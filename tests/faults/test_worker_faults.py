@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed.faults import Answer, Fault, FaultProxy, dripping, never
+from testbed.files import write_secret
 from testbed.installation import wait_for
 from testbed.rucio_standin import RucioStandIn
 
@@ -149,8 +150,7 @@ def beside(tmp_path: Path) -> Iterator[Callable[..., Beside]]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_answers_of_a_sick_rucio_cost_nothing_but_its_worker(beside, tmp_path, fault):
-    (tmp_path / "password").touch(mode=0o600)
-    (tmp_path / "password").write_text("a-secret-word")
+    write_secret(tmp_path / "password", "a-secret-word")
     with RucioStandIn({"CAM-DISK": "CAM", "OSO-DISK": "OSO"}) as server, FaultProxy(server.url) as proxy:
         server.holdings = {SICK: {"OSO-DISK": "available"}}
         world = beside(

@@ -6,7 +6,6 @@ depends on another. All jobs are submitted before the first test waits for one: 
 """
 
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ import pytest
 
 from hydrator import startd_cron as hook
 from testbed.demo import RucioHoldings
+from testbed.files import write_program
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
 from testbed.rucio import RucioServer
@@ -75,8 +75,7 @@ class Gate(Installation):
         self.bulk.chmod(0o777)
         shutil.copy(hook.__file__, self.bulk / "hook")
         (self.bulk / "hook").chmod(0o755)
-        (self.bulk / "run").write_text(BULK_HOOK.format(folder=self.bulk))
-        (self.bulk / "run").chmod(0o755)
+        write_program(self.bulk / "run", BULK_HOOK.format(folder=self.bulk))
         return f"""{super().cron_config()}
 NL.STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) BULK
 STARTD_CRON_BULK_EXECUTABLE = {self.bulk}/run
@@ -87,15 +86,6 @@ STARTD_CRON_BULK_KILL = True
 STARTD_CRON_MAX_JOB_LOAD = 1.0
 """
 
-    def until_rejected(self, cluster: int) -> None:
-        """Wait until the negotiator has rejected the first job of *cluster* at the slots as they are now."""
-        rejected = f"ClusterId == {cluster} && LastRejMatchTime > {int(time.time())}"
-        self.pool.wait(lambda: self.pool.jobs(rejected, "ProcId"), f"the negotiator to reject job {cluster}")
-
-    def is_idle(self, cluster: int) -> bool:
-        """Return True if the first job of *cluster* is idle."""
-        return self.pool.job(cluster, "JobStatus") == {"JobStatus": 1}
-
     def remove(self, *clusters: int) -> None:
         """Take jobs that have been judged from the queue."""
         self.pool.run("condor_rm", *map(str, clusters))
@@ -103,8 +93,7 @@ STARTD_CRON_MAX_JOB_LOAD = 1.0
     def submit_waiting(self, datasets: Sequence[str], go: Path, count: int) -> int:
         """Submit jobs that end once the file *go* exists."""
         script = go.with_suffix(".sh")
-        script.write_text(f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.5; done\n")
-        script.chmod(0o755)
+        write_program(script, f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.5; done\n")
         wanted = ", ".join(f'"{did}"' for did in datasets)
         return self.pool.submit(
             f"executable = {script}\ntransfer_executable = false\nrequest_cpus = 1\nrequest_memory = 10\n"

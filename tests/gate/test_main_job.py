@@ -45,8 +45,7 @@ def test_a_job_that_needs_two_datasets_runs_where_both_are(installed, begun):
     assert installed.pool.ran_at(together) == ["UK"]
     installed.until_states("two:a", NL="AVAILABLE")
     installed.until_states("two:c", AU="AVAILABLE")
-    installed.until_rejected(apart)
-    assert installed.is_idle(apart)
+    assert installed.pool.stays_idle(apart)
     installed.remove(apart)
 
 
@@ -71,8 +70,7 @@ def burst(installed):
 
 def test_burst_of_six_jobs_without_a_mode_runs_beside_its_data_at_once(installed, begun):
     cluster, go = begun(burst)
-    running = f"ClusterId == {cluster} && JobStatus == 2"
-    installed.pool.wait(lambda: len(installed.pool.jobs(running, "ProcId")) == 6, "all six to run")
+    installed.pool.until_running(cluster, jobs=6)
     go.touch()
     assert installed.pool.ran_at(cluster, jobs=6) == ["UK"] * 6
 
@@ -90,8 +88,7 @@ def test_first_job_for_a_dataset_does_not_race_its_publication(installed, begun)
     """The daemon has met the job once the slots show the dataset of a later one."""
     job, later = begun(first_job)
     installed.until_states("first:later", NL="AVAILABLE")
-    installed.until_rejected(job)
-    assert installed.is_idle(job)
+    assert installed.pool.stays_idle(job)
     installed.catalogue.add("first:ever", FAR_TOO_LARGE, UK="available")
     assert installed.pool.ran_at(job) == ["UK"]
     installed.remove(later)
@@ -107,8 +104,7 @@ def data_nowhere(installed):
 def test_job_whose_dataset_is_nowhere_stays_idle_and_others_start(installed, begun):
     stuck, other = begun(data_nowhere)
     assert installed.pool.ran_at(other) == ["NL"]
-    installed.until_rejected(stuck)
-    assert installed.is_idle(stuck)
+    assert installed.pool.stays_idle(stuck)
     installed.remove(stuck)
 
 
@@ -121,8 +117,7 @@ def arrival(installed):
 def test_a_dataset_that_arrives_lets_a_waiting_job_start_there(installed, begun):
     job = begun(arrival)
     installed.until_states("late:arrival", AU="STAGING")
-    installed.until_rejected(job)
-    assert installed.is_idle(job)
+    assert installed.pool.stays_idle(job)
     installed.catalogue.add("late:arrival", AU="available")
     assert installed.pool.ran_at(job) == ["AU"]
 

@@ -21,12 +21,11 @@ def two_sets(installed):
 
 def test_link_feeds_one_set_and_the_other_waits_for_its_turn(installed, begun):
     both = begun(two_sets)
-    installed.pool.wait(lambda: not all(map(installed.is_idle, both)), "one of the jobs to start")
-    second, first = sorted(both, key=installed.is_idle, reverse=True)
+    installed.pool.wait(lambda: not all(map(installed.pool.is_idle, both)), "one of the jobs to start")
+    second, first = sorted(both, key=installed.pool.is_idle, reverse=True)
     assert installed.pool.job(first, "MATCH_EXP_DataLocalityStart", "DataLocality") == {
         "DataLocality": "auto",
         "MATCH_EXP_DataLocalityStart": "read 500 s from FAR",
     }
-    installed.until_rejected(second)
-    assert installed.is_idle(second)
+    assert installed.pool.stays_idle(second)
     installed.remove(*both)

@@ -45,8 +45,7 @@ def test_a_new_rule_becomes_a_replica_and_the_waiting_job_starts_there(installed
     assert installed.fraction_at("UK", CONVEYED) is None
     rucio.convey("UK", files=2)
     installed.pool.wait(lambda: installed.fraction_at("UK", CONVEYED) == 0.5, "half of it at UK")
-    installed.until_rejected(job)
-    assert installed.is_idle(job)
+    assert installed.pool.stays_idle(job)
     rucio.convey("UK", files=2)
     installed.until_states(CONVEYED, UK="AVAILABLE", AU=None, NL=None)
     assert installed.pool.ran_at(job) == ["UK"]
@@ -72,10 +71,11 @@ def test_data_nowhere_near_is_requested_and_the_job_starts_where_it_arrives(inst
     assert (rule["account"], rule["rse"], rule["state"]) == (server.account, disk["rse"], "REPLICATING")
     assert "[hydrator:gate:" in rule["comment"]
     installed.until_states(REQUESTED, UK=None, AU=None, NL="STAGING")
-    assert installed.is_idle(job)
+    assert installed.pool.is_idle(job)
 
     # an operator suspends the rule while its files are on their way: what counts is that they arrive
-    server.seed(("suspend", disk), ("convey", {"rse": disk["rse"]}), ("abacus", {}))
+    suspended = {**disk, "state": "SUSPENDED"}
+    server.seed(("change_rules", suspended), ("convey", {"rse": disk["rse"]}), ("abacus", {}))
     installed.until_states(REQUESTED, UK=None, AU=None, NL="AVAILABLE")
     assert installed.pool.ran_at(job) == ["NL"]
     assert [each["id"] for each in server.do("rules_on", did=REQUESTED)] == [rule["id"]]

@@ -38,8 +38,7 @@ def test_why_says_of_a_match_and_of_a_miss_what_the_negotiator_does(installed, b
 
     pool.run("condor_release", str(matches), str(misses), user="alice")
     assert installed.pool.ran_at(matches) == ["AU"]
-    installed.until_rejected(misses)
-    assert installed.is_idle(misses)
+    assert installed.pool.stays_idle(misses)
     installed.remove(misses)
 
 

@@ -19,15 +19,9 @@ AUTO = '+DataLocality = "auto"'
 
 
 @pytest.fixture(scope="module")
-def shared_located(htcondor_release: str) -> Iterator[Located]:
+def own_pool(htcondor_release: str) -> Iterator[Pool]:
     with Pool.start(htcondor_release, [SiteSpec("UK", 4), SiteSpec("AU", 4), SiteSpec("NL", 2)]) as pool:
-        yield Located(pool)
-
-
-@pytest.fixture
-def located(shared_located: Located) -> Iterator[Located]:
-    yield shared_located
-    shared_located.clear()
+        yield pool
 
 
 def listed(dids: list[Did]) -> str:
@@ -57,19 +51,8 @@ def fill_uk(located: Located) -> int:
     """Take all cores of UK, and return the cluster of the job that has them."""
     lines = ("request_cpus = 4", 'requirements = TARGET.GLIDEIN_Site == "UK"')
     cluster = located.submit(None, *lines, run="/bin/sleep 600")
-    located.pool.wait(lambda: status(located, cluster) == 2, "the job that fills UK")
+    located.pool.until_running(cluster)
     return cluster
-
-
-def status(located: Located, cluster: int) -> int:
-    return located.pool.job(cluster, "JobStatus")["JobStatus"]
-
-
-def wait_for_rejection(located: Located, cluster: int) -> None:
-    located.pool.wait(
-        lambda: located.pool.job(cluster, "LastRejMatchTime"), "the negotiator to have looked at the job"
-    )
-    assert status(located, cluster) == 1
 
 
 @pytest.mark.older
@@ -78,14 +61,13 @@ def test_jobs_start_where_their_set_is_open_and_its_read_is_shorter(located):
     advertise(located, {"NL": {ONE: 64}, "AU": {ONE: 8}})
     closed = located.submit(listed(LARGE), AUTO)
     assert located.pool.ran_at(located.submit(listed(SMALL), AUTO)) == ["AU"]
-    wait_for_rejection(located, closed)
+    assert located.pool.stays_idle(closed)
     advertise(located, {"NL": {OTHER: 64}})
     assert located.pool.ran_at(closed) == ["NL"]
     # UK drains: jobs of closed sets go there as soon as a slot is free
     advertise(located, {})
     both = [located.submit(listed(dids), AUTO) for dids in (LARGE, SMALL)]
-    for cluster in both:
-        wait_for_rejection(located, cluster)
+    assert all(map(located.pool.stays_idle, both))
     located.pool.run("condor_rm", str(filler))
     assert [located.pool.ran_at(cluster) for cluster in both] == [["UK"], ["UK"]]
 

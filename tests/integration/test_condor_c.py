@@ -10,6 +10,7 @@ from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from hydrator.submit.pool_config import schedd_config
+from testbed.files import write_secret
 from testbed.pool import UIDS, Pool, SiteSpec
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(600)]
@@ -53,8 +54,7 @@ def give_token(pool: Pool, user: str) -> None:
     folder = pool.user_home(user) / ".condor" / "tokens.d"
     folder.mkdir(parents=True, mode=0o700)
     token = folder / user
-    token.touch(mode=0o600)
-    token.write_text(source.read_text())
+    write_secret(token, source.read_text())
     if os.geteuid() == 0:
         for path in (folder.parent, folder, token):
             os.chown(path, UIDS[user], -1)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.submit.pool_config import allow_line
+from testbed.files import write_program, write_secret
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from tests.pages import ROOT, Block, blocks
@@ -140,8 +141,7 @@ def operator(fresh: Operator) -> Iterator[Operator]:
     assert made.returncode == 0, made.stderr
     token = (fresh.folder / "hydrator.token").read_text()
     (pool.token("hydrator", ("READ", "DAEMON")) / "token").write_text(token)
-    (fresh.folder / "tokens.d" / "hydrator").touch(mode=0o600)
-    (fresh.folder / "tokens.d" / "hydrator").write_text(token)
+    write_secret(fresh.folder / "tokens.d" / "hydrator", token)
     assert not fresh.may("DAEMON", "hydrator", ("READ", "DAEMON")), "the pool allows us something already"
     site = fresh.type("hydrator token new --site UK > hook-token; chmod 644 hook-token")
     assert site.returncode == 0, site.stderr
@@ -267,8 +267,7 @@ def test_submit_file_lines_of_a_page_are_accepted_and_transformed(operator, bloc
     if "queue" not in text:
         text = f"executable = analyse.sh\n{text}queue\n"
     script = operator.pool.user_home("alice") / "analyse.sh"
-    script.write_text("#!/bin/sh\nexit 0\n")
-    script.chmod(0o755)
+    write_program(script, "#!/bin/sh\nexit 0\n")
     job = operator.pool.submit(text, "alice", "-append", "hold = true")
     ad = operator.pool.job(job, "DataLocalityTransformed", "DataLocalityHere")
     operator.pool.run("condor_rm", str(job), user="alice")

@@ -17,12 +17,9 @@ DEPTH_FIRST = {"negotiator": "NEGOTIATOR_DEPTH_FIRST = True\n"}
 
 
 @pytest.fixture(scope="module")
-def installed(htcondor_release: str) -> Iterator[Installation]:
+def installed(own_pool: Pool) -> Iterator[Installation]:
     """Start one installation for all tests in this file; each uses datasets of its own."""
-    with (
-        Pool.start(htcondor_release) as pool,
-        Installation(pool, ListedCatalogue(pool.home), extra=DEPTH_FIRST) as installation,
-    ):
+    with Installation(own_pool, ListedCatalogue(own_pool.home), extra=DEPTH_FIRST) as installation:
         yield installation
 
 
@@ -51,12 +48,12 @@ def test_reused_claim_starts_no_job_after_its_dataset_left(installed):
     installed.catalogue.add("leave:soon", NL="available")
     queue = installed.submit(["leave:soon"], mode="require", count=40, seconds=8, more="request_cpus = 2")
     pool = installed.pool
-    pool.wait(lambda: pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), "the first job to run at NL")
+    pool.until_running(queue)
     installed.catalogue.add("leave:soon", UK="staging")
     installed.until_states("leave:soon", NL=None)
     left_at = time.time()
     idle = f"ClusterId == {queue} && JobStatus == 1"
-    pool.wait(lambda: not pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), "the running job to end")
+    pool.until_running(queue, jobs=0)
     waiting = len(pool.jobs(idle))
     assert waiting >= 5
     # a claim would be reused at once: while another job comes and goes, none of these may start

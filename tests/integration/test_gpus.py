@@ -70,11 +70,6 @@ def run_of(installed: Installation, name: str, *options: str) -> tuple[Path, str
     return job, (job / "run.sub").read_text()
 
 
-def submitted(installed: Installation, folder: Path) -> int:
-    output = installed.pool.run("condor_submit", "-terse", "run.sub", user="alice", cwd=folder).stdout
-    return int(output.partition(".")[0])
-
-
 def taken(folder: Path) -> dict[str, str]:
     """Return the slot values that the job printed."""
     text = (folder / "run.out").read_text()
@@ -83,7 +78,7 @@ def taken(folder: Path) -> dict[str, str]:
 
 def test_a_run_prefers_a_gpu_slot_and_takes_few_cores_there(installed):
     folder, _ = run_of(installed, "both.ms", "--gpu", "prefer")
-    assert installed.pool.ran_at(submitted(installed, folder)) == ["GPU"]
+    assert installed.pool.ran_at(installed.pool.submit_file(folder / "run.sub")) == ["GPU"]
     assert taken(folder)["GPUs"] == "1"
     assert taken(folder)["Cpus"] == "2"
     assert "took GPU-gpu" in (folder / "run.out").read_text()
@@ -94,7 +89,7 @@ def test_site_of_the_data_ranks_above_a_gpu(installed):
         installed, "cores.ms", "--gpu", "prefer", "--requirements", "TARGET.Cpus > 0", "--rank", "TARGET.Cpus"
     )
     assert "rank = (((TARGET.Cpus) ?: 0.0) + 100 * MY.GPUPreference) + (MY.DataLocalityRank ?: 0.0)" in text
-    assert installed.pool.ran_at(submitted(installed, folder)) == ["CPU"]
+    assert installed.pool.ran_at(installed.pool.submit_file(folder / "run.sub")) == ["CPU"]
     assert (taken(folder)["GPUs"], taken(folder)["Cpus"]) == ("0", "16")
     assert int(taken(folder)["Memory"]) >= 64e9 / 2**20
 
@@ -104,12 +99,11 @@ def test_run_takes_sixteen_cores_and_64_gb_if_all_gpus_are_in_use(installed):
         "executable = /bin/sleep\narguments = 300\nrequest_gpus = 1\n"
         "request_memory = 10\nrequest_disk = 1\nqueue 2"
     )
-    running = f"ClusterId == {full} && JobStatus == 2"
-    installed.pool.wait(lambda: len(installed.pool.jobs(running)) == 2, "the GPUs to be taken")
+    installed.pool.until_running(full, jobs=2)
     free = 'PartitionableSlot && GLIDEIN_Site == "GPU" && GPUs == 0'
     installed.pool.wait(lambda: installed.pool.slots("GPUs", constraint=free), "the collector to hear of it")
     folder, _ = run_of(installed, "many.ms", "--gpu", "prefer")
-    (site,) = installed.pool.ran_at(submitted(installed, folder))
+    (site,) = installed.pool.ran_at(installed.pool.submit_file(folder / "run.sub"))
     assert site in {"GPU", "CPU"}
     assert (taken(folder)["GPUs"], taken(folder)["Cpus"]) == ("0", "16")
     installed.pool.run("condor_rm", str(full), user="alice")

@@ -13,6 +13,7 @@ import pytest
 
 from hydrator import startd_cron as hook
 from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
+from testbed.files import write_program
 from testbed.glidein_standin import Glidein
 from testbed.loopback import LoopbackRequest, LoopbackServer
 from testbed.pool import Pool, SiteSpec
@@ -42,8 +43,9 @@ def place(pool, request) -> Iterator[Path]:
 def cron(folder: Path, *arguments: str, **environ: str) -> str:
     """Return the configuration to run the hook every second; each run appends a byte to *runs*."""
     counted = folder / "counted"
-    counted.write_text(f'#!/bin/sh\nprintf x >> {folder}/runs\nexec {folder}/hook "$@" 2>> {folder}/said\n')
-    counted.chmod(0o755)
+    write_program(
+        counted, f'#!/bin/sh\nprintf x >> {folder}/runs\nexec {folder}/hook "$@" 2>> {folder}/said\n'
+    )
     environ = {"HYDRATOR_CACHE_DIR": str(folder / "cache"), "HYDRATOR_JITTER": "0", **environ}
     return f"""
 STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) LOCALITY
@@ -151,8 +153,7 @@ def test_replaced_hook_leaves_no_attribute_behind(pool, place):
 
 def replace_hook(folder: Path, text: str) -> None:
     draft = folder / "hook.new"
-    draft.write_text(text)
-    draft.chmod(0o755)
+    write_program(draft, text)
     draft.replace(folder / "hook")
 
 

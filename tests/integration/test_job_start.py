@@ -16,6 +16,7 @@ from hydrator.reconcile.misses import parse_misses
 from hydrator.submit.dataset_paths import local_paths, paths_file_text
 from hydrator.submit.job_wrapper import SITE_KEYS
 from hydrator.submit.retry import retry_elsewhere
+from testbed.files import write_program
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
 
@@ -39,8 +40,7 @@ class Storage:
         self.folder = self.pool.shared / "storage"
         self._numbers = itertools.count(1)
         self.wrapper = self.pool.shared / "job_start"
-        self.wrapper.write_text(installed.run("submit", "wrapper").stdout)
-        self.wrapper.chmod(0o755)
+        write_program(self.wrapper, installed.run("submit", "wrapper").stdout)
         for site in SITES:
             (self.folder / site).mkdir(parents=True)
 
@@ -114,12 +114,9 @@ class Storage:
 
 
 @pytest.fixture(scope="module")
-def storage(htcondor_release: str) -> Iterator[Storage]:
+def storage(own_pool: Pool) -> Iterator[Storage]:
     """Start one installation for all tests in this file; each uses datasets of its own."""
-    with (
-        Pool.start(htcondor_release) as pool,
-        Installation(pool, ListedCatalogue(pool.home), extra=BRISK) as installed,
-    ):
+    with Installation(own_pool, ListedCatalogue(own_pool.home), extra=BRISK) as installed:
         yield Storage(installed)
 
 
@@ -185,8 +182,7 @@ def test_job_avoids_its_last_site_even_without_a_report(storage):
     mute = storage.pool.shared / "mute"
     text, calls = re.subn('"set_job_attr_delayed"', '"no_such_request"', storage.wrapper.read_text())
     assert calls == 1
-    mute.write_text(text)
-    mute.chmod(0o755)
+    write_program(mute, text)
     cluster = storage.submit(
         ["mute:f"],
         ["cat", "$INPUT_1/table.dat"],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from testbed.files import write_program
 from testbed.installation import Installation, ListedCatalogue, wait_for
 from testbed.loopback import LoopbackRequest, LoopbackServer
 from testbed.pool import Pool, SiteSpec
@@ -88,8 +89,7 @@ def test_rates_come_from_transfer_records_and_from_the_job_wrapper(place):
 
     home = pool.user_home("alice")
     wrapper = home / "wrapper"
-    wrapper.write_text(place.installed.run("submit", "wrapper").stdout)
-    wrapper.chmod(0o755)
+    write_program(wrapper, place.installed.run("submit", "wrapper").stdout)
     fetch = f"sh -c 'sleep 1; truncate -s {SIZE} $0/f; printf UK > $HYDRATOR_SOURCE_FILE' {{path}}"
     paths = {"version": 1, "datasets": [{"did": "lofar:L1"}], "sites": {}, "stage_in": fetch}
     (home / "hydrator-paths.json").write_text(json.dumps(paths))

@@ -17,6 +17,7 @@ from hydrator.server.handlers import AS_OF_HEADER
 from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
+from testbed.files import write_secret
 from testbed.nginx import Nginx
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, ad, demand, server_state
@@ -60,8 +61,7 @@ def keys():
 @pytest.fixture(scope="module")
 def behind(keys, tmp_path_factory):
     tokens = tmp_path_factory.mktemp("tokens") / "tokens"
-    tokens.touch(mode=0o600)
-    tokens.write_text("".join(grant.line for _, grant in keys.values()))
+    write_secret(tokens, "".join(grant.line for _, grant in keys.values()))
     return Behind(tokens)
 
 

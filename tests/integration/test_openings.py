@@ -69,7 +69,7 @@ def records(installed: Installation, cluster: int) -> set[str]:
 def test_jobs_of_a_full_site_use_the_cores_of_a_site_that_no_catalogue_lists(installed):
     """P3: CLOUD reads 10 GB in 8 s, DE in 80 s."""
     filler = installed.pool.submit(FILLER)
-    installed.pool.wait(lambda: installed.pool.job(filler, "JobStatus") == {"JobStatus": 2}, "UK to be full")
+    installed.pool.until_running(filler)
     jobs = installed.submit(["p:uk"], count=20)
     assert installed.pool.ran_at(jobs, jobs=20) == ["CLOUD"] * 20
     assert records(installed, jobs) == {"read 8 s from UK"}

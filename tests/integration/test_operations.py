@@ -15,12 +15,11 @@ HERE = {"site:uk": {"UK": "available"}, "site:au": {"AU": "available", "NL": "st
 
 
 @pytest.fixture(scope="module")
-def installed(htcondor_release: str) -> Iterator[Installation]:
-    with Pool.start(htcondor_release) as pool:
-        catalogue = ListedCatalogue(pool.home)
-        catalogue.hold(HERE)
-        with Installation(pool, catalogue) as installation:
-            yield installation
+def installed(own_pool: Pool) -> Iterator[Installation]:
+    catalogue = ListedCatalogue(own_pool.home)
+    catalogue.hold(HERE)
+    with Installation(own_pool, catalogue) as installation:
+        yield installation
 
 
 def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):

@@ -46,7 +46,7 @@ with Pool.start(sys.argv[1], [SiteSpec("UK")]) as pool:
 def test_stops_without_a_trace_while_a_job_runs(htcondor_release: str):
     pool = Pool.start(htcondor_release, [SiteSpec("UK")])
     cluster = pool.submit(SLEEPER.format(seconds=600) + "queue")
-    pool.wait(lambda: pool.jobs(f"ClusterId == {cluster} && JobStatus == 2"), "the job to run")
+    pool.until_running(cluster)
     assert [trace for trace in traces(pool.home) if "condor_procd" in trace]
     pool.stop()
     assert traces(pool.home) == []

@@ -17,6 +17,7 @@ import pytest
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.parset import parse_parset
+from testbed.files import write_program
 from testbed.rapthor import examples, python
 from tests.parts import needs
 
@@ -54,12 +55,10 @@ class Slot:
             each.mkdir()
         for name in ("a.ms", "b.ms"):
             (folder / name / "table.dat").write_text(name)
-        (tools / "concat_ms.py").write_text(CONCATENATE)
-        (tools / "concat_ms.py").chmod(0o755)
+        write_program(tools / "concat_ms.py", CONCATENATE)
         for name in ("toil-cwl-runner", "_toil_worker"):  # built elsewhere, so they name another Python
             _, _, program = (python().parent / name).read_text().partition("\n")
-            (tools / name).write_text(f"#!{python()}\n{program}")
-            (tools / name).chmod(0o755)
+            write_program(tools / name, f"#!{python()}\n{program}")
         (tools / "sitecustomize.py").write_text(LARGE_MACHINE)
         (folder / "machine.ad").write_text(f'Cpus = {cores}\nMemory = {memory}\nDataLocalitySite = "UK"\n')
         datasets = [{"did": f"o:{name}", "name": name} for name in ("a.ms", "b.ms")]

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from testbed import recipes
-from testbed.pool import Pool
+from testbed.files import write_program
 from tests.located import Located, configured, record
 from tests.pages import blocks
 from tests.parts import needs
@@ -31,12 +30,6 @@ SITE = "sed -n 's/^GLIDEIN_Site = //p' $_CONDOR_MACHINE_AD"
 
 
 @pytest.fixture(scope="module")
-def shared_located(htcondor_release: str) -> Iterator[Located]:
-    with Pool.start(htcondor_release) as pool:
-        yield Located(pool)
-
-
-@pytest.fixture(scope="module")
 def python(shared_located: Located) -> Path:
     """A Python that the pool's users and jobs can run, with the tools and this project."""
     usr = shared_located.pool.shared / "tools" / "usr"
@@ -49,8 +42,7 @@ def python(shared_located: Located) -> Path:
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--target", packages, ROOT], check=True)
     program = usr / "bin" / "python3"
     libraries, real = usr / "lib", usr / "bin" / library.name
-    program.write_text(f'#!/bin/bash\nLD_LIBRARY_PATH={libraries} exec -a {program} {real} "$@"\n')
-    program.chmod(0o755)
+    write_program(program, f'#!/bin/bash\nLD_LIBRARY_PATH={libraries} exec -a {program} {real} "$@"\n')
     return program
 
 
@@ -69,8 +61,7 @@ class Desk:
         return self.pool.run(*words, user="alice", cwd=self.folder, env=LOOPBACK, timeout=300, check=check)
 
     def write(self, name: str, text: str) -> None:
-        (self.folder / name).write_text(text)
-        (self.folder / name).chmod(0o755)
+        write_program(self.folder / name, text)
 
     def jobs(self, count: int, *attributes: str) -> list[dict]:
         """Wait for *count* jobs, also ended ones, but not DAGMan's own; return them by their numbers."""
@@ -86,12 +77,6 @@ class Desk:
 
     def datasets(self, count: int) -> list[list[str]]:
         return [sorted(job.get("RequiredDatasets", [])) for job in self.jobs(count)]
-
-
-@pytest.fixture
-def located(shared_located: Located) -> Iterator[Located]:
-    yield shared_located
-    shared_located.clear()
 
 
 @pytest.fixture

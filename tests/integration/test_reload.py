@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from testbed.files import write_secret
 from testbed.installation import wait_for
 from testbed.metrics import total
 from testbed.ports import free_port
@@ -47,8 +48,7 @@ def keyed(daemon: Running, extra: str = "") -> Path:
     """Configure a secret that the daemon reads; return its file."""
     key = daemon.folder / "tokens.d" / "pool"
     key.parent.mkdir(mode=0o700)
-    key.touch(mode=0o600)
-    key.write_text(secrets.token_hex(32))
+    write_secret(key, secrets.token_hex(32))
     daemon.configure(f'[htcondor]\ntoken_directory = "tokens.d"\n{extra}')
     return key
 

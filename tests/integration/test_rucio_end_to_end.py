@@ -9,7 +9,6 @@ import pytest
 from hydrator.config import load
 from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
-from testbed.pool import Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 
@@ -17,13 +16,12 @@ SCOPES = (f"e2e-{n}" for n in itertools.count())
 
 
 @pytest.fixture(scope="module")
-def installed(htcondor_release, rucio_server) -> Iterator[Installation]:
+def installed(own_pool, rucio_server) -> Iterator[Installation]:
     """Start the daemon on the shared Rucio server, with a scope and storage elements of its own."""
-    with Pool.start(htcondor_release) as pool:
-        sites = [site.name for site in pool.sites]
-        holdings = RucioHoldings(rucio_server, pool.home, sites, scope=next(SCOPES))
-        with Installation(pool, holdings, extra=BRISK) as installation:
-            yield installation
+    sites = [site.name for site in own_pool.sites]
+    holdings = RucioHoldings(rucio_server, own_pool.home, sites, scope=next(SCOPES))
+    with Installation(own_pool, holdings, extra=BRISK) as installation:
+        yield installation
 
 
 @pytest.fixture
@@ -39,7 +37,7 @@ def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed,
     assert installed.fraction_at("UK", did) == 0.5
     rucio.fail(did, "AU")
     installed.until_states(did, AU="STUCK")
-    assert installed.pool.job(job, "JobStatus") == {"JobStatus": 1}
+    assert installed.pool.is_idle(job)
     assert rucio.available()[did] == frozenset()
 
     rucio.arrive(did, "NL")

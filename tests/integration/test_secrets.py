@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from testbed.files import write_secret
 from testbed.installation import wait_for
 from tests.daemon import Running
 
@@ -40,8 +41,7 @@ class Secretive(Running):
     def keep(self, name: str, text: str) -> None:
         file = self.credentials / name
         file.unlink(missing_ok=True)
-        file.touch(mode=0o600)
-        file.write_text(text)
+        write_secret(file, text)
         self.known += [line for line in text.splitlines() if line and "-----" not in line]
 
     def renew(self) -> None:

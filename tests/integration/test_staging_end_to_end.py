@@ -134,11 +134,8 @@ class StagedInstallation(Installation):
 
 
 @pytest.fixture(scope="module")
-def proposing(htcondor_release, rucio_server) -> Iterator[StagedInstallation]:
-    with (
-        Pool.start(htcondor_release) as pool,
-        StagedInstallation(pool, rucio_server, next(SCOPES)) as installation,
-    ):
+def proposing(own_pool, rucio_server) -> Iterator[StagedInstallation]:
+    with StagedInstallation(own_pool, rucio_server, next(SCOPES)) as installation:
         yield installation
 
 
@@ -166,7 +163,7 @@ def test_propose_sends_nothing_and_a_reload_to_request_brings_the_data_to_the_jo
     assert "the mode is propose" in proposing.type(look, os.environ)
     assert "the tape robot is down" in proposing.type(brake, os.environ)
     assert proposing.rules_on(did) == []
-    assert proposing.pool.job(job, "JobStatus") == {"JobStatus": 1}
+    assert proposing.pool.is_idle(job)
 
     proposing.let_request()
     site = proposing.convey(did)
@@ -198,9 +195,7 @@ def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(
         'requirements = TARGET.GLIDEIN_Site == "UK"\nqueue\n',
         "bob",
     )
-    installed.pool.wait(
-        lambda: installed.pool.job(busy, "JobStatus") == {"JobStatus": 2}, "the site to be full"
-    )
+    installed.pool.until_running(busy)
     job = installed.submit([pinned], mode="wait")
     installed.reload()  # the search for data to pin runs every quarter of an hour, and at the start
     [pin] = wait_for(lambda: installed.ours(pinned), "the pin")
@@ -209,10 +204,10 @@ def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(
 
     for did in (pinned, forgotten):
         [other] = [rule["id"] for rule in installed.rules_on(did) if rule["account"] == installed.other]
-        installed.server.do("end_rule", rule=other)
+        installed.server.do("change_rule", rule=other, lifetime=-1)
         installed.run_clean_up(did, "UK")
     assert (installed.files_at(pinned, "UK"), installed.files_at(forgotten, "UK")) == (4, 0)
-    assert installed.pool.job(job, "JobStatus") == {"JobStatus": 1}
+    assert installed.pool.is_idle(job)
 
     installed.pool.run("condor_rm", str(busy))
     assert installed.pool.ran_at(job) == ["UK"]

@@ -142,7 +142,7 @@ class TestRulesOfOurs(StagingTests):
         """R12."""
         stager, did = self.open_stager(), self.add()
         rule = stager.request(make_order(did))
-        self.server.do("lock_rule", rule=rule)
+        self.server.do("change_rule", rule=rule, locked=True)
         stager.cancel(rule)
         self.server.seed(("pass_time", {"did": did, "seconds": 10}), ("clean", {}))
         found = self.find(stager, rule)
@@ -160,7 +160,7 @@ class TestRulesOfOurs(StagingTests):
         assert stager.request(make_order(did)) == rule  # it has ended, and blocks a second one
         self.server.do("clean")
         assert self.find(stager, rule)
-        self.server.seed(("end_rule", {"rule": rule}), ("clean", {}))
+        self.server.seed(("change_rule", {"rule": rule, "lifetime": -1}), ("clean", {}))
         assert stager.request(make_order(did)) != rule
 
     def test_a_rule_on_a_file_inside_an_archive_is_followed_by_its_id(self):
@@ -202,7 +202,7 @@ class TestPins(StagingTests):
         self.server.do("pass_time", did=unpinned, seconds=7200)
         for rule in self.rules_on(pinned):
             if rule["account"] == self.other:
-                self.server.do("end_rule", rule=rule["id"])
+                self.server.do("change_rule", rule=rule["id"], lifetime=-1)
         self.run_clean_up()
         assert (self.files_at(unpinned), self.files_at(pinned)) == (0, 4)
         stager.cancel(pin)
@@ -350,7 +350,7 @@ class TestController(StagingTests):
         self.server.do("delete_rule", rule=rule["id"])
         world.step()
         assert "has shortened its lifetime in the catalogue" in world.overview.requests[0].description
-        self.server.seed(("end_rule", {"rule": rule["id"]}), ("clean", {}))
+        self.server.seed(("change_rule", {"rule": rule["id"], "lifetime": -1}), ("clean", {}))
         for _ in range(3):
             world.step()
         assert self.rules_on(did) == []
@@ -382,7 +382,7 @@ class TestRulesOfOthers(StagingTests):
         self.server.seed(
             ("place", {"did": did, "rse": DISK}),
             ("replicate", {"did": did, "rse": DISK, "account": self.other, "lifetime": 28_800}),
-            ("suspend", {"did": did, "rse": DISK}),
+            ("change_rules", {"did": did, "rse": DISK, "state": "SUSPENDED"}),
         )
         [rule] = self.search(stager, did)
         assert (rule.state, rule.is_whole) == (RequestState.SUSPENDED, True)

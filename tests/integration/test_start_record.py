@@ -77,9 +77,7 @@ def test_ad_of_a_job_has_the_offer_of_its_start_and_why_explains_it(located):
 def test_next_start_of_a_job_replaces_the_record(located):
     advertise(located, '"UK"')
     cluster = submit(located, "AU", "/bin/sleep 300")
-    located.pool.wait(
-        lambda: located.pool.job(cluster, "JobStatus")["JobStatus"] == 2, "the job to start at AU"
-    )
+    located.pool.until_running(cluster)
     assert located.pool.job(cluster, RECORD)[RECORD].startswith("read 240 s")
     assert "in about 4 min" in notes_of(located, cluster)
     located.pool.run("condor_hold", str(cluster))

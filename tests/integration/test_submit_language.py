@@ -19,7 +19,7 @@ from hydrator.submit.submit_files.description import read_description
 from hydrator.submit.submit_files.values import quote_arguments
 from testbed.cached import Unavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of
-from testbed.pool import Pool
+from testbed.files import write_program
 from toil_batch_system_classad_hydrator.job import (
     SubmitParameterError,
     ToilJob,
@@ -167,21 +167,19 @@ def test_step_of_a_stand_in_for_toil_arrives_unchanged_or_is_rejected(
     assert set(found) == set(ad(plain))
 
 
-def test_doubled_dollar_signs_reach_a_real_job_unchanged(htcondor_release: str):
+def test_doubled_dollar_signs_reach_a_real_job_unchanged(pool):
     words = ["$$(Name)", "a$$b", "$$$(X)", "$$$$([1])", "$(HOME)", "it's", 'a "b"']
     variable = "$$(Name) $(HOME) $$$"
-    with Pool.start(htcondor_release) as pool:
-        folder = pool.user_home("alice")
-        script = folder / "show"
-        script.write_text('#!/bin/sh\nprintf \'%s\\n\' "$@" "$ODD"\n')
-        script.chmod(0o755)
-        cluster = pool.submit(
-            f"executable = {script}\narguments = {quote_arguments(words)}\n"
-            f"environment = {quote_words([f'ODD={variable}'])}\noutput = {folder}/shown\n"
-            "should_transfer_files = YES\nrequest_memory = 10\nrequest_disk = 1\nqueue\n"
-        )
-        pool.wait(lambda: pool.done(cluster), f"job {cluster} to end")
-        assert (folder / "shown").read_text().splitlines() == [*words, variable]
+    folder = pool.user_home("alice")
+    script = folder / "show"
+    write_program(script, '#!/bin/sh\nprintf \'%s\\n\' "$@" "$ODD"\n')
+    cluster = pool.submit(
+        f"executable = {script}\narguments = {quote_arguments(words)}\n"
+        f"environment = {quote_words([f'ODD={variable}'])}\noutput = {folder}/shown\n"
+        "should_transfer_files = YES\nrequest_memory = 10\nrequest_disk = 1\nqueue\n"
+    )
+    pool.wait(lambda: pool.done(cluster), f"job {cluster} to end")
+    assert (folder / "shown").read_text().splitlines() == [*words, variable]
 
 
 QUEUES = [

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cached import Unavailable
+from testbed.files import write_program
 from testbed.installation import Installation, ListedCatalogue, run_hydrator
 from testbed.pool import UIDS, Pool
 from testbed.rapthor import example
@@ -66,16 +67,15 @@ class Sized(ListedCatalogue):
 
 
 @pytest.fixture(scope="module")
-def installed(htcondor_release: str) -> Iterator[Installation]:
+def installed(own_pool: Pool) -> Iterator[Installation]:
     """Start one installation for all tests in this file; each uses measurement sets of its own."""
-    with Pool.start(htcondor_release) as pool:
-        catalogue = Sized(pool)
-        settings = "".join(
-            f'[[storage]]\nsite = "{site}"\nprefix = "{catalogue.disk(site)}"\nrule = "name"\n'
-            for site in ("UK", "AU", "NL")
-        )
-        with Installation(pool, catalogue, settings=settings) as installation:
-            yield installation
+    catalogue = Sized(own_pool)
+    settings = "".join(
+        f'[[storage]]\nsite = "{site}"\nprefix = "{catalogue.disk(site)}"\nrule = "name"\n'
+        for site in ("UK", "AU", "NL")
+    )
+    with Installation(own_pool, catalogue, settings=settings) as installation:
+        yield installation
 
 
 @pytest.fixture
@@ -114,15 +114,10 @@ def give_to_alice(folder: Path) -> None:
         os.chown(path, UIDS["alice"], -1)
 
 
-def submit(installed: Installation, file: Path) -> int:
-    output = installed.pool.run("condor_submit", "-terse", str(file), user="alice", cwd=file.parent).stdout
-    return int(output.partition(".")[0])
-
-
 def test_run_starts_at_the_site_of_its_measurement_sets_and_opens_them(installed, folder):
     for number in (1, 2):
         installed.catalogue.put(f"one_SB{number}.ms", 100, "AU")
-    job = submit(installed, prepare(installed, folder, "/data/lofar/one_SB*.ms"))
+    job = installed.pool.submit_file(prepare(installed, folder, "/data/lofar/one_SB*.ms"))
     assert installed.pool.ran_at(job) == ["AU"]
     disk = installed.catalogue.disk("AU") / "lofar"
     out = (job_of(folder) / "example.out").read_text()
@@ -138,7 +133,7 @@ def test_run_that_is_the_first_to_name_a_dataset_starts_by_paths_of_the_daemon(i
     installed.catalogue.put("first_1.ms", 100, "NL")
     config = folder / "hydrator.toml"
     config.write_text(f'[daemon]\ndefault_scope = "lofar"\n[submit]\ndaemon_url = "{installed.url}"\n')
-    job = submit(installed, prepare(installed, folder, "/mine/first_1.ms", "--config", str(config)))
+    job = installed.pool.submit_file(prepare(installed, folder, "/mine/first_1.ms", "--config", str(config)))
     assert installed.pool.ran_at(job) == ["NL"]
     disk = installed.catalogue.disk("NL") / "lofar"
     assert f"DATA {disk}/first_1.ms" in (job_of(folder) / "example.out").read_text()
@@ -161,7 +156,9 @@ def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, fo
         "--config",
         str(staging(installed)),
     )
-    job = submit(installed, prepare(installed, folder, "[part_1.ms, part_2.ms, part_3.ms]", *options))
+    job = installed.pool.submit_file(
+        prepare(installed, folder, "[part_1.ms, part_2.ms, part_3.ms]", *options)
+    )
     for site, name in (("UK", "part_1.ms"), ("UK", "part_2.ms"), ("AU", "part_3.ms")):
         installed.pool.wait(
             lambda site=site, name=name: installed.states_at(site).get(f"lofar:{name}") == "AVAILABLE",
@@ -183,7 +180,7 @@ def test_run_without_a_site_waits_and_then_fetches_its_data(installed, folder):
     installed.catalogue.put("far_1.ms", 100)
     (installed.catalogue.disk("lake") / "lofar:far_1.ms" / "far_1.ms" / "table.dat").mkdir(parents=True)
     options = ("--mode", "wait", "--max-wait", "10", "--config", str(staging(installed)))
-    job = submit(installed, prepare(installed, folder, "far_1.ms", *options))
+    job = installed.pool.submit_file(prepare(installed, folder, "far_1.ms", *options))
     assert len(installed.pool.ran_at(job)) == 1
     (done,) = installed.pool.history(f"ClusterId == {job}")
     assert done["DataLocality"] == "wait"
@@ -206,10 +203,9 @@ def test_submit_runs_condor_submit_on_the_job(installed, folder):
         each.mkdir()
     installed.pool.tool("condor_submit", "alice", inside)
     as_if_alice_had_made_it = f"chown {UIDS['alice']} ."
-    (tools / "condor_submit").write_text(
-        f'#!/bin/sh\n{as_if_alice_had_made_it}\nexec {inside}/condor_submit "$@"\n'
+    write_program(
+        tools / "condor_submit", f'#!/bin/sh\n{as_if_alice_had_made_it}\nexec {inside}/condor_submit "$@"\n'
     )
-    (tools / "condor_submit").chmod(0o755)
     (folder / "job").mkdir()
     give_to_alice(folder)
     (folder / "direct.parset").write_text(example_parset().format(input_ms="direct.ms"))
@@ -241,7 +237,7 @@ def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(i
     installed.catalogue.put(name, 100, "UK")
     command = f"/bin/sh -c {shlex.quote(EVICTED.format(folder=folder))}"
     options = ["--command", command, *(["--keep-on-eviction"] if keep else [])]
-    job = submit(installed, prepare(installed, folder, name, *options))
+    job = installed.pool.submit_file(prepare(installed, folder, name, *options))
     starts = folder / "starts"
 
     def said() -> list[str]:
@@ -266,7 +262,7 @@ def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(i
 def test_job_of_244_sub_bands_runs(installed, folder):
     for name in SUB_BANDS:
         installed.catalogue.put(name, 40_000_000_000, "UK")
-    job = submit(installed, prepare(installed, folder, "/data/L667526_SB*.ms"))
+    job = installed.pool.submit_file(prepare(installed, folder, "/data/L667526_SB*.ms"))
     assert installed.pool.ran_at(job) == ["UK"]
     out = (job_of(folder) / "example.out").read_text()
     assert len(json.loads(re.findall(r"^input_ms = (.*)$", out, re.MULTILINE)[0])) == 244

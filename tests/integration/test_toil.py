@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue
-from testbed.pool import Pool, SiteSpec
+from testbed.pool import Pool
 from testbed.rapthor import python as rapthor_python
 from testbed.toil import Toil, as_user, own
 from tests.parts import needs
@@ -29,18 +29,15 @@ inputs: {ms: {type: Directory, inputBinding: {position: 1}}}
 outputs: {seen: {type: stdout}}
 """
 READ = 'cat "$0/name"; echo "secret=$SECRET"'
-SITES = (SiteSpec("UK", 8), SiteSpec("AU", 4), SiteSpec("NL", 2))
 BOTH = '{"lofar:L1.ms","lofar:L2.ms"}'
 
 
 @pytest.fixture(scope="module")
-def installed(htcondor_release) -> Iterator[Installation]:
+def installed(own_pool) -> Iterator[Installation]:
     quick = {"schedd": "PERIODIC_EXPR_INTERVAL = 2\n"}  # how soon a job that Toil has seen leaves the queue
     waits = '[jobs]\ndefault_mode = "wait"\n'  # mode auto runs anywhere after its wait
-    with (
-        Pool.start(htcondor_release, SITES) as pool,
-        Installation(pool, ListedCatalogue(pool.home), extra=quick, settings=waits) as running,
-    ):
+    catalogue = ListedCatalogue(own_pool.home)
+    with Installation(own_pool, catalogue, extra=quick, settings=waits) as running:
         yield running
 
 
@@ -119,7 +116,7 @@ def hold(installed: Installation, datasets: Mapping[str, Mapping[str, str]]) -> 
     def is_gone() -> bool:
         return not any(
             state == "AVAILABLE" and datasets.get(did, {}).get(site.name) != "available"
-            for site in SITES
+            for site in installed.pool.sites
             for did, state in installed.states_at(site.name).items()
         )
 

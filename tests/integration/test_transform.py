@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import classad2
@@ -17,7 +17,6 @@ from hydrator.domain.model import Did
 from hydrator.submit.gpus import GpuChoice, SlotShare
 from hydrator.submit.pool_config import HOLD_SUBCODE, negotiator_config, schedd_config
 from testbed.glideinwms_standin import groups_of
-from testbed.pool import Pool
 from tests.located import HELD, LISTED, LONG, Located, configured, description, record, same
 from tests.schedd_text import SYSTEM, ScheddText
 
@@ -25,18 +24,6 @@ pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 A, B = Did("ska:a"), Did("ska:b")
 BOTH = '{"ska:a", "ska:b"}'
-
-
-@pytest.fixture(scope="module")
-def shared_located(htcondor_release: str) -> Iterator[Located]:
-    with Pool.start(htcondor_release) as pool:
-        yield Located(pool)
-
-
-@pytest.fixture
-def located(shared_located: Located) -> Iterator[Located]:
-    yield shared_located
-    shared_located.clear()
 
 
 # --- what it makes of a job
@@ -60,7 +47,7 @@ def test_jobs_of_hydrator_submit_run_where_their_set_is_and_share_an_autocluster
     assert len({job["AutoClusterId"] for job in clustered(located, 2)}) == 1
     located.pool.run("condor_qedit", f"{clusters[0]}.0", "DataLocalityHere", "true")
     located.pool.ran_at(clusters[0])
-    assert located.pool.job(clusters[1], "JobStatus")["JobStatus"] == 1
+    assert located.pool.is_idle(clusters[1])
 
 
 @pytest.mark.older
@@ -84,8 +71,7 @@ def test_key_of_another_list_starts_no_job(located, lines):
     wrong = located.submit(None, *lines, '+DataLocality = "require"')
     right = located.submit(LISTED, *prepared('+DataLocality = "require"'))
     assert located.pool.ran_at(right) == ["UK"]
-    located.pool.wait(lambda: located.pool.job(wrong, "LastRejMatchTime"), "the wrong one to be rejected")
-    assert located.pool.job(wrong, "JobStatus")["JobStatus"] == 1
+    assert located.pool.stays_idle(wrong)
 
 
 def test_prepared_jobs_run_anywhere_without_the_transform_and_with_rank_only(located):
@@ -351,10 +337,7 @@ def test_required_datasets_do_not_match_facts_that_are_too_old(located):
     old = located.submit('{"ska:a"}', '+DataLocality = "require"')
     fresh = located.submit(None)
     located.pool.ran_at(fresh)
-    located.pool.wait(
-        lambda: located.pool.job(old, "LastRejMatchTime"), "the negotiator to have looked at it"
-    )
-    assert located.pool.job(old, "JobStatus")["JobStatus"] == 1
+    assert located.pool.stays_idle(old)
     located.holds(UK={A: "AVAILABLE"})
     assert located.pool.ran_at(old) == ["UK"]
 

@@ -18,6 +18,7 @@ import pytest
 
 from hydrator import startd_cron as hook
 from hydrator.submit import job_wrapper
+from testbed.files import write_program
 from testbed.loopback import LoopbackRequest, LoopbackServer
 from testbed.patience import wait_for
 from tests.pythons import pythons
@@ -327,8 +328,7 @@ def stand_in(directory: Path, name: str, script: str) -> Path:
     """An executable of that name; a stand-in for an HTCondor tool."""
     path = directory / "bin" / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text("#!/bin/sh\n" + script)
-    path.chmod(0o755)
+    write_program(path, "#!/bin/sh\n" + script)
     return path.parent
 
 

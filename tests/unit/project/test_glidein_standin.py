@@ -11,6 +11,7 @@ import pytest
 
 from hydrator import startd_cron
 from testbed.debs import program
+from testbed.files import write_program
 from testbed.glidein_standin import PATH, Glidein, Ran
 from tests.parts import needs
 
@@ -125,8 +126,7 @@ def tools(folder: Path, **scripts: str) -> str:
         assert found
         (folder / name).symlink_to(found)
     for name, text in scripts.items():
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
+        write_program(folder / name, f"#!/bin/sh\n{text}\n")
     return str(folder)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.files import write_program
 from tests.pythons import find_python
 from tests.unit.submit.test_job_wrapper import FILE, PARSET, Node
 
@@ -130,8 +131,7 @@ def test_python_that_does_not_start_ends_the_job_with_85(node, program):
     bin_folder = node.scratch.parent / "bin"
     bin_folder.mkdir()
     if program:
-        (bin_folder / "python3").write_text(program)
-        (bin_folder / "python3").chmod(0o755)
+        write_program(bin_folder / "python3", program)
     elif Path("/usr/libexec/platform-python").exists():
         pytest.skip("this machine has a platform-python")
     done = node.start(
@@ -145,8 +145,7 @@ def test_python_that_does_not_start_ends_the_job_with_85(node, program):
 def vanishing_python(folder: Path) -> Path:
     """A python3 that can be started only once: after that, sh itself fails."""
     folder.mkdir()
-    (folder / "python3").write_text('#!/bin/sh\n/bin/rm "$0"\n')
-    (folder / "python3").chmod(0o755)
+    write_program(folder / "python3", '#!/bin/sh\n/bin/rm "$0"\n')
     return folder
 
 

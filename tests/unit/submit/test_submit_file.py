@@ -16,6 +16,7 @@ from hydrator.submit.submit_files.datasets import (
     input_names,
 )
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
+from testbed.files import write_program
 from tests.command_line import run_hydrator
 
 A, B = Did("lofar:a"), Did("lofar:b")
@@ -202,9 +203,7 @@ def hydrator(*words: str, cwd: Path, status: int = 0, **more: bytes) -> subproce
 
 def stand_in(tool: Path, script: str = 'printf "%s\\n" "$@"') -> Path:
     """Write an executable; a stand-in for a tool of HTCondor."""
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    return tool
+    return write_program(tool, f"#!/bin/sh\n{script}\n")
 
 
 def told(folder: Path, *words: str) -> tuple[list[str], str]:

@@ -13,6 +13,7 @@ import htcondor2
 import pytest
 
 from hydrator.submit.rapthor import environment as rapthor
+from testbed.files import write_program
 from toil_batch_system_classad_hydrator import shim
 from toil_batch_system_classad_hydrator.affinity import SITE_FILE_VARIABLE, SiteAffinity
 from toil_batch_system_classad_hydrator.condor import Schedd, ScheddUnreachable, SubmitRejected
@@ -578,8 +579,7 @@ def run_shim(front: Path, *words: str, path: str, **more: str) -> subprocess.Com
 def front(tmp_path) -> Path:
     folder = tmp_path / "front"
     folder.mkdir()
-    (folder / "toil-cwl-runner").write_text(SHIM.read_text())
-    (folder / "toil-cwl-runner").chmod(0o755)
+    write_program(folder / "toil-cwl-runner", SHIM.read_text())
     return folder
 
 
@@ -587,10 +587,8 @@ def toil_standin(folder: Path, python: str) -> Path:
     """A folder like a virtual environment's bin, whose toil-cwl-runner says how it was called."""
     folder.mkdir()
     program = folder / "toil-cwl-runner"
-    program.write_text('#!/bin/sh\necho "real $*"\necho "$_CONDOR_RapthorOperation"\n')
-    program.chmod(0o755)
-    (folder / "python3").write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{python}" "$@"\n')
-    (folder / "python3").chmod(0o755)
+    write_program(program, '#!/bin/sh\necho "real $*"\necho "$_CONDOR_RapthorOperation"\n')
+    write_program(folder / "python3", f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{python}" "$@"\n')
     return folder
 
 
@@ -615,8 +613,7 @@ def test_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operation)
 def test_shim_reports_a_missing_toil_cwl_runner(front, tmp_path, path, reason):
     bare = tmp_path / "bare"
     bare.mkdir()
-    (bare / "toil-cwl-runner").write_text("#!/bin/sh\n")
-    (bare / "toil-cwl-runner").chmod(0o755)
+    write_program(bare / "toil-cwl-runner", "#!/bin/sh\n")
     done = run_shim(front, path=path.format(front=front, bare=bare))
     assert done.returncode == 2
     assert reason in done.stderr
