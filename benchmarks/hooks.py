@@ -43,8 +43,7 @@ TOGETHER = 16
 def material(folder: Path) -> dict[str, str]:
     """Create a certificate and a file of tokens; return the tokens by site."""
     made = {str(site): create_token(Role.SITE, site, "2026-11-21") for site in SITES}
-    tokens = folder / "tokens"
-    write_secret(tokens, "".join(grant.line for _, grant in made.values()))
+    write_secret(folder / "tokens", "".join(grant.line for _, grant in made.values()))
     ca = trustme.CA()
     issued = ca.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(str(folder / "key"))

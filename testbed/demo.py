@@ -149,8 +149,7 @@ class RucioHoldings:
         self.origin = f"{scope.upper()}-ORIGIN"
         self._disks = {site: f"{scope.upper()}-{site}-DISK" for site in sites}
         self._tapes = {site: f"{scope.upper()}-{site}-TAPE" for site in sites}
-        self._password = folder / f"rucio-password-{scope}"
-        write_secret(self._password, server.password)
+        self._password = write_secret(folder / f"rucio-password-{scope}", server.password)
         elements = [(rse, "DISK", site) for site, rse in self._disks.items()]
         elements += [(rse, "TAPE", site) for site, rse in self._tapes.items()]
         server.seed(

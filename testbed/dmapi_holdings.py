@@ -31,8 +31,7 @@ class DmapiHoldings:
         self._server = server
         self._held: dict[str, dict[str, int]] = {}
         self._disks = {f"{site}-DISK": site for site in sites}
-        self._secret = folder / "dmapi-secret"
-        write_secret(self._secret, SECRET)
+        self._secret = write_secret(folder / "dmapi-secret", SECRET)
         for disk, site in self._disks.items():
             server.add_area(site, disk)
 

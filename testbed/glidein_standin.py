@@ -69,8 +69,7 @@ class Glidein:
             shutil.copy(source, self.client / name)
             (self.client / name).chmod(0o755 if name.endswith(".sh") else 0o644)
         self.config.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
-        self.wrapper = folder / "script_wrapper.sh"
-        write_program(self.wrapper, WRAPPER)
+        self.wrapper = write_program(folder / "script_wrapper.sh", WRAPPER)
 
     def start(self, script: str, **environ: str) -> Ran:
         """Run the scripts for the first time.

@@ -145,9 +145,8 @@ class Installation:
     def install(self) -> None:
         """Write the hook and the daemon's configuration."""
         self.home.mkdir(exist_ok=True)
-        fresh = self.hook.with_suffix(".new")  # a startd may be running the one that is there
-        write_program(fresh, self.run("hook").stdout)
-        fresh.rename(self.hook)
+        # a startd may be running the one that is there
+        write_program(self.hook.with_suffix(".new"), self.run("hook").stdout).rename(self.hook)
         self.config.write_text(
             f"""\
 [daemon]

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from testbed.installation import HYDRATOR, run_hydrator
+from testbed.metrics import total
 from testbed.patience import LIMIT_SECONDS, wait_for
 from testbed.ports import free_port
 
@@ -84,6 +85,9 @@ class Running:
     def get(self, path: str, **more) -> httpx.Response:
         url = f"{self.scheme}://127.0.0.1:{self.port}{path}"
         return httpx.get(url, trust_env=False, timeout=LIMIT_SECONDS, verify=False, **more)
+
+    def metric(self, name: str) -> float:
+        return total(self.get("/metrics").text, name)
 
     def ad(self, site: str = "CAM") -> str:
         return self.get(f"/v1/sites/{site}/ad").text

@@ -46,8 +46,7 @@ class Located:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self._counter = itertools.count(1)
-        script = pool.shared / "print_ad"
-        write_program(script, CRON)
+        script = write_program(pool.shared / "print_ad", CRON)
         self._cron = "STARTD_CRON_JOBLIST = LOCALITY\nSTARTD_CRON_LOCALITY_PERIOD = 1s\n"
         self._cron += f"STARTD_CRON_LOCALITY_EXECUTABLE = {script}\n"
         for site in pool.sites:
@@ -120,13 +119,13 @@ class Located:
         """Submit as alice with +RequiredDatasets = *datasets*; ToolFailed has the sentence of a rejection."""
         return self.pool.submit(description(datasets, *lines, queue=queue, run=run))
 
-    def refusal(self, datasets: str | None, *lines: str, queue: str = "queue") -> str:
+    def refusal(self, datasets: str | None, *lines: str) -> str:
         """Return condor_submit's message of a rejection; empty if it accepts the job."""
         done = self.pool.run(
             "condor_submit",
             "-",
             user="alice",
-            input=description(datasets, HELD, *lines, queue=queue),
+            input=description(datasets, HELD, *lines),
             check=False,
         )
         return done.stderr if done.returncode else ""

@@ -171,17 +171,18 @@ class TestOnlyRucio(RucioTests):
         assert [len(readings[each].replicas) for each in sorted(odd)] == [0, 0]
         assert len(readings[did].replicas) == 1
 
-    def provenance_of(self, did: Did, site: Site = CAM) -> Provenance:
-        (provenance_of,) = {r.provenance for r in self.read(did).replicas if r.site == site}
-        return provenance_of
+    def provenance_of(self, did: Did) -> Provenance:
+        """Return where the facts at CAM are from."""
+        (found,) = {replica.provenance for replica in self.read(did).replicas if replica.site == CAM}
+        return found
 
     def test_a_stuck_rule_has_its_reason_and_account(self):
         did = self.dataset("L1", (CAM, INCOMING, 0.5))
         self.server.do("fail", did=did, rse="CAM-DISK", error="no route to host")
         assert self.read_states_of(did) == {(CAM, STUCK, 0.5)}
-        provenance_of = self.provenance_of(did)
-        assert "no route to host" in provenance_of.reason
-        assert (provenance_of.account, len(provenance_of.rule), provenance_of.call) == (
+        found = self.provenance_of(did)
+        assert "no route to host" in found.reason
+        assert (found.account, len(found.rule), found.call) == (
             "root",
             32,
             "list_dataset_replicas(deep=True)",
@@ -212,15 +213,15 @@ class TestOnlyRucio(RucioTests):
         ticks = itertools.count()
         slow = RucioCatalogue(self.settings, lambda: system_clock() + next(ticks) * timedelta(minutes=10))
         self.server.do("replicate", did=did, rse=disk)
-        read_states_of = []
+        seen = []
         for _ in range(4):
             (replica,) = self.read(did, slow).replicas
-            read_states_of.append((replica.state, replica.fraction, replica.provenance.ready_at is not None))
-            ready, provenance_of = system_clock() + next(ticks) * timedelta(minutes=10), replica.provenance
+            seen.append((replica.state, replica.fraction, replica.provenance.ready_at is not None))
+            ready, found = system_clock() + next(ticks) * timedelta(minutes=10), replica.provenance
             self.server.do("convey", rse=disk, most=1)
-        assert read_states_of == [(INCOMING, n / 4, n > 1) for n in range(4)]
-        assert abs(provenance_of.ready_at - ready) < timedelta(minutes=15)  # ten, and what the calls took
-        assert provenance_of.ready_error < timedelta(minutes=5)
+        assert seen == [(INCOMING, n / 4, n > 1) for n in range(4)]
+        assert abs(found.ready_at - ready) < timedelta(minutes=15)  # ten, and what the calls took
+        assert found.ready_error < timedelta(minutes=5)
         (replica,) = self.read(did, slow).replicas
         assert (replica.state, replica.provenance.ready_at) == (COMPLETE, None)
         slow.close()
@@ -355,10 +356,11 @@ class TestOnlyRucio(RucioTests):
         self.server.do("add_container", did=both, children=[one, two])
         self.server.do("add_container", did=alone, children=[one])
         readings = self.open.read({both, alone, one}).readings
-        read_states_of = {
-            did: {(r.site, r.state, r.fraction) for r in seen.replicas} for did, seen in readings.items()
+        seen = {
+            did: {(r.site, r.state, r.fraction) for r in reading.replicas}
+            for did, reading in readings.items()
         }
-        assert read_states_of == {
+        assert seen == {
             one: {(CAM, COMPLETE, 1.0)},
             alone: {(CAM, COMPLETE, 1.0)},
             both: {(CAM, PARTIAL, 0.5), (RAL, PARTIAL, 0.5)},

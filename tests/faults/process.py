@@ -3,7 +3,6 @@
 import signal
 from pathlib import Path
 
-from testbed.metrics import total
 from tests.daemon import Running
 
 SITES = ("CAM", "RAL", "OSO")
@@ -39,9 +38,6 @@ class Daemon(Running):
         """Return the ad of *site* as a hook reads it over HTTP; None without one."""
         answer = self.get(f"/v1/sites/{site}/ad")
         return answer.text if answer.status_code == 200 else None
-
-    def metric(self, name: str) -> float:
-        return total(self.get("/metrics").text, name)
 
     def lists(self, site: str, did: str) -> bool:
         """Return whether both the file and HTTP list this dataset."""

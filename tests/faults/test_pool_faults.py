@@ -22,7 +22,7 @@ from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
 from hydrator.wiring import system_clock
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 from testbed.pool import Pool, SiteSpec
 from tests.factories import settings_with
 from tests.memory import MemoryCatalogue

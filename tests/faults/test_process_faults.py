@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.state.store import Store
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 
 from .process import SITES, Daemon
 

@@ -12,7 +12,7 @@ import pytest
 
 from testbed.faults import Answer, Fault, FaultProxy, dripping, never
 from testbed.files import write_secret
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 from testbed.rucio_standin import RucioStandIn
 
 from .process import Daemon

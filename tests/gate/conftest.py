@@ -5,7 +5,6 @@ No test changes the configuration of the pool or of its daemon, each uses datase
 depends on another. All jobs are submitted before the first test waits for one: see `begin_early`.
 """
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,8 +72,7 @@ class Gate(Installation):
         self.bulk = self.pool.shared / "bulk"
         self.bulk.mkdir()
         self.bulk.chmod(0o777)
-        shutil.copy(hook.__file__, self.bulk / "hook")
-        (self.bulk / "hook").chmod(0o755)
+        write_program(self.bulk / "hook", Path(hook.__file__).read_text("utf-8"))
         write_program(self.bulk / "run", BULK_HOOK.format(folder=self.bulk))
         return f"""{super().cron_config()}
 NL.STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) BULK
@@ -92,8 +90,8 @@ STARTD_CRON_MAX_JOB_LOAD = 1.0
 
     def submit_waiting(self, datasets: Sequence[str], go: Path, count: int) -> int:
         """Submit jobs that end once the file *go* exists."""
-        script = go.with_suffix(".sh")
-        write_program(script, f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.5; done\n")
+        text = f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.5; done\n"
+        script = write_program(go.with_suffix(".sh"), text)
         wanted = ", ".join(f'"{did}"' for did in datasets)
         return self.pool.submit(
             f"executable = {script}\ntransfer_executable = false\nrequest_cpus = 1\nrequest_memory = 10\n"

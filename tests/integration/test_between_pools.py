@@ -6,7 +6,6 @@ the pool of another administration: its slots have no site attributes until a te
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from hydrator.submit.pool_config import schedd_config
+from testbed.files import write_program
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from testbed.ports import free_port
@@ -232,9 +232,7 @@ AvailableDatasets = {{"ska:a"}}
 
 def summary_config(pool: Pool, folder: Path) -> str:
     """Return the shipped file as a stand-in for a CE has it: with this schedd's paths and period."""
-    hook = pool.shared / "classad-hydrator-hook"
-    shutil.copy(startd_cron.__file__, hook)
-    hook.chmod(0o755)
+    hook = write_program(pool.shared / "classad-hydrator-hook", Path(startd_cron.__file__).read_text("utf-8"))
     text = (CE / SUMMARY).read_text("utf-8")
     for shipped, ours in (
         ("/usr/libexec/classad-hydrator/classad-hydrator-hook", str(hook)),

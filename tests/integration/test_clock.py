@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 from testbed.stepped import SteppedClock
 from tests.daemon import Running
 from tests.parts import needs

@@ -53,8 +53,7 @@ def give_token(pool: Pool, user: str) -> None:
     source = pool.token(user, uid=UIDS[user] if os.geteuid() == 0 else None) / "token"
     folder = pool.user_home(user) / ".condor" / "tokens.d"
     folder.mkdir(parents=True, mode=0o700)
-    token = folder / user
-    write_secret(token, source.read_text())
+    token = write_secret(folder / user, source.read_text())
     if os.geteuid() == 0:
         for path in (folder.parent, folder, token):
             os.chown(path, UIDS[user], -1)

@@ -9,8 +9,7 @@ import time
 import httpx
 import pytest
 
-from testbed.installation import wait_for
-from testbed.patience import PATIENCE
+from testbed.patience import PATIENCE, wait_for
 
 
 def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_progress_only(daemon):

@@ -266,8 +266,7 @@ def test_submit_file_lines_of_a_page_are_accepted_and_transformed(operator, bloc
         text = f'+RequiredDatasets = {{"lofar:L667526_SB001", "lofar:L667526_SB002"}}\n{text}'
     if "queue" not in text:
         text = f"executable = analyse.sh\n{text}queue\n"
-    script = operator.pool.user_home("alice") / "analyse.sh"
-    write_program(script, "#!/bin/sh\nexit 0\n")
+    write_program(operator.pool.user_home("alice") / "analyse.sh", "#!/bin/sh\nexit 0\n")
     job = operator.pool.submit(text, "alice", "-append", "hold = true")
     ad = operator.pool.job(job, "DataLocalityTransformed", "DataLocalityHere")
     operator.pool.run("condor_rm", str(job), user="alice")

@@ -34,18 +34,15 @@ def place(pool, request) -> Iterator[Path]:
     folder = pool.shared / re.sub(r"\W", "_", request.node.name)
     folder.mkdir()
     folder.chmod(0o777)
-    shutil.copy(hook.__file__, folder / "hook")
-    (folder / "hook").chmod(0o755)
+    write_program(folder / "hook", Path(hook.__file__).read_text("utf-8"))
     yield folder
     pool.reconfig(startd="")
 
 
 def cron(folder: Path, *arguments: str, **environ: str) -> str:
     """Return the configuration to run the hook every second; each run appends a byte to *runs*."""
-    counted = folder / "counted"
-    write_program(
-        counted, f'#!/bin/sh\nprintf x >> {folder}/runs\nexec {folder}/hook "$@" 2>> {folder}/said\n'
-    )
+    text = f'#!/bin/sh\nprintf x >> {folder}/runs\nexec {folder}/hook "$@" 2>> {folder}/said\n'
+    counted = write_program(folder / "counted", text)
     environ = {"HYDRATOR_CACHE_DIR": str(folder / "cache"), "HYDRATOR_JITTER": "0", **environ}
     return f"""
 STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) LOCALITY
@@ -152,9 +149,7 @@ def test_replaced_hook_leaves_no_attribute_behind(pool, place):
 
 
 def replace_hook(folder: Path, text: str) -> None:
-    draft = folder / "hook.new"
-    write_program(draft, text)
-    draft.replace(folder / "hook")
+    write_program(folder / "hook.new", text).replace(folder / "hook")
 
 
 def generation_of(ad: dict[str, object]) -> object:
@@ -236,8 +231,7 @@ def lines_of(file: str) -> str:
     ],
 )
 def test_configuration_lines_for_startds_work_in_a_startd(pool, place, file):
-    shutil.copy(SCRIPT, place / "locality_hook.sh")
-    (place / "locality_hook.sh").chmod(0o755)
+    write_program(place / "locality_hook.sh", SCRIPT.read_text("utf-8"))
     now = int(time.time())
     put(place / "UK.ad", ad_text(now, now, many=5))
     environ = {

@@ -39,8 +39,9 @@ class Storage:
         self.pool = installed.pool
         self.folder = self.pool.shared / "storage"
         self._numbers = itertools.count(1)
-        self.wrapper = self.pool.shared / "job_start"
-        write_program(self.wrapper, installed.run("submit", "wrapper").stdout)
+        self.wrapper = write_program(
+            self.pool.shared / "job_start", installed.run("submit", "wrapper").stdout
+        )
         for site in SITES:
             (self.folder / site).mkdir(parents=True)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed import neighbours
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 from tests.pages import blocks
 from tests.parts import needs
 

@@ -88,8 +88,7 @@ def test_rates_come_from_transfer_records_and_from_the_job_wrapper(place):
     assert place.sources()["transfer records"] == {}
 
     home = pool.user_home("alice")
-    wrapper = home / "wrapper"
-    write_program(wrapper, place.installed.run("submit", "wrapper").stdout)
+    wrapper = write_program(home / "wrapper", place.installed.run("submit", "wrapper").stdout)
     fetch = f"sh -c 'sleep 1; truncate -s {SIZE} $0/f; printf UK > $HYDRATOR_SOURCE_FILE' {{path}}"
     paths = {"version": 1, "datasets": [{"did": "lofar:L1"}], "sites": {}, "stage_in": fetch}
     (home / "hydrator-paths.json").write_text(json.dumps(paths))

@@ -60,9 +60,8 @@ def keys():
 
 @pytest.fixture(scope="module")
 def behind(keys, tmp_path_factory):
-    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
-    write_secret(tokens, "".join(grant.line for _, grant in keys.values()))
-    return Behind(tokens)
+    text = "".join(grant.line for _, grant in keys.values())
+    return Behind(write_secret(tmp_path_factory.mktemp("tokens") / "tokens", text))
 
 
 @pytest.fixture(scope="module")

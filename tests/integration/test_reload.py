@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from testbed.files import write_secret
-from testbed.installation import wait_for
-from testbed.metrics import total
+from testbed.patience import wait_for
 from testbed.ports import free_port
 from testbed.rucio_standin import RucioStandIn
 from tests.daemon import Running
@@ -35,13 +34,9 @@ def await_reload(daemon: Running) -> None:
     wait_for(daemon.ready, "readiness")
 
 
-def cycles(daemon: Running) -> float:
-    return total(daemon.get("/metrics").text, "hydrator_cycles_total")
-
-
 def two_more_cycles(daemon: Running) -> None:
-    before = cycles(daemon)
-    wait_for(lambda: cycles(daemon) >= before + 2, "two more cycles")
+    before = daemon.metric("hydrator_cycles_total")
+    wait_for(lambda: daemon.metric("hydrator_cycles_total") >= before + 2, "two more cycles")
 
 
 def keyed(daemon: Running, extra: str = "") -> Path:
@@ -77,7 +72,7 @@ def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon):
     reload(daemon)
     (refused,) = wait_for(lambda: lines(daemon, "reload refused"), "the refusal")
     assert "htcondor.token_directory" in str(refused["problems"])
-    assert total(daemon.get("/metrics").text, OK) == 0
+    assert daemon.metric(OK) == 0
     status = daemon.command("status").stdout
     assert "reload" in status
     assert "htcondor.token_directory" in status
@@ -87,7 +82,7 @@ def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon):
     aside.rename(key)
     reload(daemon)
     await_reload(daemon)
-    assert total(daemon.get("/metrics").text, OK) == 1
+    assert daemon.metric(OK) == 1
     assert "reload" not in daemon.command("status").stdout
     assert daemon.end() == 0
 

@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from testbed.files import write_secret
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 from tests.daemon import Running
 
 SHOWN, CANARY = "lofar:L1", "embargo:canary-observation"

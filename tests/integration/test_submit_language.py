@@ -171,8 +171,7 @@ def test_doubled_dollar_signs_reach_a_real_job_unchanged(pool):
     words = ["$$(Name)", "a$$b", "$$$(X)", "$$$$([1])", "$(HOME)", "it's", 'a "b"']
     variable = "$$(Name) $(HOME) $$$"
     folder = pool.user_home("alice")
-    script = folder / "show"
-    write_program(script, '#!/bin/sh\nprintf \'%s\\n\' "$@" "$ODD"\n')
+    script = write_program(folder / "show", '#!/bin/sh\nprintf \'%s\\n\' "$@" "$ODD"\n')
     cluster = pool.submit(
         f"executable = {script}\narguments = {quote_arguments(words)}\n"
         f"environment = {quote_words([f'ODD={variable}'])}\noutput = {folder}/shown\n"

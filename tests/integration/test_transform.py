@@ -184,18 +184,16 @@ def test_configuration_read_twice_makes_the_same_jobs(located):
 
 
 def test_schedd_refuses_malformed_jobs_of_each_kind(located):
-    """Every other case is in tests/unit/submit/test_submit_requirements.py."""
+    """More lists are in tests/gate, every other case is in tests/unit/submit/test_submit_requirements.py."""
     refusals = (
-        ("ska", (), {}, "must be a list of strings"),
-        ("false ? {} : RequiredDatasets", (), {}, "must be a list of strings"),
-        ('{"ska:a#b", "a"}', (), {}, "not with #: ska:a#b,a"),
-        ('{"ska:a"}', ("+DataLocality = require",), {}, "DataLocality is"),
-        (BOTH, ("+DataLocalityMaxAge = 0",), {}, "whole seconds"),
-        (None, ('+DataLocality = "require"', '+RequiredDataset = {"ska:a"}'), {}, "spelled right"),
-        ('{"ska:a"}', ("universe = java",), {}, "java, parallel and vm universes are not sent"),
+        ('{"ska:a#b", "a"}', (), "not with #: ska:a#b,a"),
+        ('{"ska:a"}', ("+DataLocality = require",), "DataLocality is"),
+        (BOTH, ("+DataLocalityMaxAge = 0",), "whole seconds"),
+        (None, ('+DataLocality = "require"', '+RequiredDataset = {"ska:a"}'), "spelled right"),
+        ('{"ska:a"}', ("universe = java",), "java, parallel and vm universes are not sent"),
     )
-    for datasets, lines, queue, sentence in refusals:
-        assert sentence in located.refusal(datasets, *lines, **queue), lines
+    for datasets, lines, sentence in refusals:
+        assert sentence in located.refusal(datasets, *lines), lines
 
 
 OWN = (

@@ -78,9 +78,7 @@ def test_script_of_a_worker_node_compiles_on_python_3_6(script):
 
 
 def test_first_lines_of_the_hook_start_an_isolated_python(tmp_path):
-    copy = tmp_path / "hook"
-    shutil.copy(HOOK, copy)
-    copy.chmod(0o755)
+    copy = write_program(tmp_path / "hook", HOOK.read_text("utf-8"))
     (tmp_path / "http.py").write_text("raise SystemExit('a module of the user was imported')")
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([copy, "--version"], env=environ, capture_output=True, text=True, check=True)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import stat
@@ -19,7 +18,8 @@ import pytest
 from hydrator.reconcile import misses
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.job_wrapper import Dataset, WrapperError
-from testbed.installation import wait_for
+from testbed.files import write_program
+from testbed.patience import wait_for
 from tests.command_line import run_hydrator
 
 pytestmark = pytest.mark.outside
@@ -99,10 +99,7 @@ class Node:
         )
 
     def wrapper(self) -> Path:
-        copy = self.scratch / "condor_exec.exe"
-        shutil.copy(FILE, copy)
-        copy.chmod(0o755)
-        return copy
+        return write_program(self.scratch / "condor_exec.exe", FILE.read_text("utf-8"))
 
     def chirp(self, answer: str = "0") -> dict[str, str]:
         """Serve Chirp as HTCondor's starter does; return the attributes that the job will have set."""

@@ -586,8 +586,7 @@ def front(tmp_path) -> Path:
 def toil_standin(folder: Path, python: str) -> Path:
     """A folder like a virtual environment's bin, whose toil-cwl-runner says how it was called."""
     folder.mkdir()
-    program = folder / "toil-cwl-runner"
-    write_program(program, '#!/bin/sh\necho "real $*"\necho "$_CONDOR_RapthorOperation"\n')
+    write_program(folder / "toil-cwl-runner", '#!/bin/sh\necho "real $*"\necho "$_CONDOR_RapthorOperation"\n')
     write_program(folder / "python3", f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{python}" "$@"\n')
     return folder
 
