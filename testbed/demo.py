@@ -483,12 +483,7 @@ class Demo:
 
     def submit(self, name: str, *datasets: str, count: int = 1, waits: bool = False) -> Submitted:
         """Submit sleeping jobs with only their datasets, if any."""
-        listed = ", ".join(f'"{did}"' for did in datasets)
-        required = f"+RequiredDatasets = {{{listed}}}\n" if datasets else ""
-        cluster = self.pool.submit(
-            "executable = /bin/sleep\narguments = 2\nrequest_cpus = 1\nrequest_memory = 10\n"
-            f"request_disk = 1\n{required}queue {count}\n"
-        )
+        cluster = self.installed.submit(datasets, seconds=2, count=count)
         named = f"{name} x {count}" if count > 1 else name
         return Submitted(f"{cluster}: {named}", cluster, datasets, count, waits)
 

@@ -255,12 +255,13 @@ port = {self._port}
         user: str = "alice",
         more: str = "",
     ) -> int:
-        """Submit jobs with only ``+RequiredDatasets``, and *mode* if one is given."""
-        wanted = ", ".join(f'"{did}"' for did in datasets)
+        """Submit jobs with only ``+RequiredDatasets``, if there are any, and *mode* if one is given."""
+        listed = ", ".join(f'"{did}"' for did in datasets)
+        wanted = f"+RequiredDatasets = {{{listed}}}\n" if datasets else ""
         mode_line = f'+DataLocality = "{mode}"\n' if mode else ""
         return self.pool.submit(
             f"executable = /bin/sleep\narguments = {seconds}\nrequest_cpus = 1\nrequest_memory = 10\n"
-            f"request_disk = 1\n+RequiredDatasets = {{{wanted}}}\n{mode_line}{more}\nqueue {count}\n",
+            f"request_disk = 1\n{wanted}{mode_line}{more}\nqueue {count}\n",
             user,
         )
 

@@ -5,7 +5,7 @@ The sites' ads come from a STARTD_CRON job that prints a file, so that each test
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import classad2
@@ -26,8 +26,15 @@ cat "$1"
 sleep 0.5
 """
 LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(244)]
-LISTED = "{" + ",".join(f'"{did}"' for did in LONG) + "}"
 QUICK = "PERIODIC_EXPR_INTERVAL = 3\nMAX_PERIODIC_EXPR_INTERVAL = 3\n"
+
+
+def listed(dids: Sequence[Did]) -> str:
+    """Return the list of *dids*, as a user writes it."""
+    return "{" + ", ".join(f'"{did}"' for did in dids) + "}"
+
+
+LISTED = listed(LONG)
 
 
 def record(entries: Mapping[str, object]) -> str:

@@ -92,11 +92,7 @@ STARTD_CRON_MAX_JOB_LOAD = 1.0
         """Submit jobs that end once the file *go* exists."""
         text = f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.5; done\n"
         script = write_program(go.with_suffix(".sh"), text)
-        wanted = ", ".join(f'"{did}"' for did in datasets)
-        return self.pool.submit(
-            f"executable = {script}\ntransfer_executable = false\nrequest_cpus = 1\nrequest_memory = 10\n"
-            f"request_disk = 1\n+RequiredDatasets = {{{wanted}}}\nqueue {count}\n"
-        )
+        return self.submit(datasets, count=count, more=f"executable = {script}\ntransfer_executable = false")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.model import Did, Site
 from testbed.pool import Pool, SiteSpec
-from tests.located import Located, record
+from tests.located import Located, listed, record
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -22,10 +22,6 @@ AUTO = '+DataLocality = "auto"'
 def own_pool(htcondor_release: str) -> Iterator[Pool]:
     with Pool.start(htcondor_release, [SiteSpec("UK", 4), SiteSpec("AU", 4), SiteSpec("NL", 2)]) as pool:
         yield pool
-
-
-def listed(dids: list[Did]) -> str:
-    return "{" + ", ".join(f'"{did}"' for did in dids) + "}"
 
 
 def advertise(

@@ -15,7 +15,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from hydrator.wiring import system_clock
 from testbed.pool import Pool, SiteSpec
-from tests.located import Located, record
+from tests.located import Located, listed, record
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -44,9 +44,8 @@ def advertise(located: Located, source: str = "UK", more: str = "") -> None:
 
 
 def submit(located: Located, site: str, run: str = "/bin/sleep 1") -> int:
-    listed = "{" + ", ".join(f'"{did}"' for did in DIDS) + "}"
     where = f'requirements = TARGET.GLIDEIN_Site == "{site}"'
-    return located.submit(listed, f'+DataLocalityKey = "{KEY}"', where, run=run)
+    return located.submit(listed(DIDS), f'+DataLocalityKey = "{KEY}"', where, run=run)
 
 
 def run_at(located: Located, site: str) -> dict[str, object]:
