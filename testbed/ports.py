@@ -7,8 +7,6 @@ import socket
 FROM, BELOW = 20000, 32000
 """Outside the range from which the kernel hands out others: what was stopped must get its port back."""
 
-_leases: list[socket.socket] = []
-
 
 def free_port() -> int:
     """Lease a port that is free for TCP and UDP; no other caller gets it while this process lives.
@@ -21,7 +19,7 @@ def free_port() -> int:
         if (lease := _lease(port)) is None:
             continue
         if _free(port):
-            _leases.append(lease)
+            lease.detach()  # open until this process ends
             return port
         lease.close()
     raise OSError(errno.EADDRINUSE, f"no free port from {FROM} up to {BELOW} on 127.0.0.1")
