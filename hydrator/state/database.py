@@ -16,7 +16,8 @@ from hydrator.domain.errors import StateError, StateMissing, StateUnreadable
 SCHEMA_VERSION = 1
 
 
-_SCHEMA = """
+_SCHEMA = f"""
+begin;
 create table if not exists part (name text primary key, body text) without rowid;
 create table if not exists record (catalogue text, did text, body text, primary key (catalogue, did))
     without rowid;
@@ -24,7 +25,10 @@ create table if not exists report (key text primary key, body text) without rowi
 create table if not exists site_change (number integer primary key, site text, at real, did text, before text,
     after text, reason text);
 create index if not exists site_change_site on site_change (site, number);
+pragma user_version = {SCHEMA_VERSION};
+commit;
 """
+"""One transaction: a process that is killed in it leaves a database of version 0, which is no state yet."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -35,7 +39,6 @@ def connect(path: Path) -> sqlite3.Connection:
         db.execute("pragma synchronous = full")
         _check_integrity(db, path)
         db.executescript(_SCHEMA)
-        db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
         db.close()
         raise
@@ -46,7 +49,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     """Connect to the database at *path* for reading, also while a daemon writes it.
 
     Raises:
-        StateMissing: the file does not exist yet.
+        StateMissing: the file does not exist yet, or is empty: its daemon was killed at its first start.
         StateUnreadable: the file cannot be read, or a newer version wrote it.
     """
     try:
@@ -68,8 +71,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
         try:
             db.text_factory = _decode_text
-            _refuse_newer(db, path)
-            db.execute("select 1 from report").fetchall()
+            _check_version(db, path, least=SCHEMA_VERSION)
         except BaseException:
             db.close()
             raise
@@ -87,11 +89,13 @@ def _decode_text(stored: bytes) -> str:
 def _check_integrity(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("pragma quick_check").fetchone() != ("ok",):
         raise sqlite3.DatabaseError("quick_check failed")
-    _refuse_newer(db, path)
+    _check_version(db, path)
 
 
-def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
+def _check_version(db: sqlite3.Connection, path: Path, least: int = 0) -> None:
     version = db.execute("pragma user_version").fetchone()[0]
+    if version < least:
+        raise StateMissing(f"{path} is empty: no daemon has finished its start with this state_dir yet")
     if version > SCHEMA_VERSION:
         raise StateUnreadable(
             f"{path}: a newer classad-hydrator wrote it (schema {version}); "

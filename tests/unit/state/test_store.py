@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.errors import StateError
+from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
@@ -21,7 +21,7 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.reconcile.state import ReconcileState
-from hydrator.state.database import owner_of
+from hydrator.state.database import _SCHEMA, owner_of
 from hydrator.state.reports import LocalityHour, add_hour, load_hours
 from hydrator.state.store import Store
 from tests.factories import (
@@ -316,6 +316,17 @@ def test_read_only_store_cannot_write(tmp_path):
 
 
 # ---- folders and files that are not as they should be
+
+
+def test_a_first_start_that_was_killed_left_no_state_and_the_next_one_begins_it(tmp_path):
+    database = sqlite3.connect(tmp_path / "state.sqlite")
+    with pytest.raises(sqlite3.OperationalError):
+        database.executescript(_SCHEMA.replace("commit;", "select none;"))
+    database.close()
+    with pytest.raises(StateMissing):
+        Store.open_to_read(tmp_path)
+    Store.open_to_write(tmp_path).close()
+    Store.open_to_read(tmp_path).close()
 
 
 def test_missing_state_is_reported_in_a_sentence(tmp_path):
