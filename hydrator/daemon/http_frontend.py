@@ -13,7 +13,7 @@ from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
-from hydrator.domain.model import DaemonKnowledge, Site, Unseen
+from hydrator.domain.model import Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
@@ -21,7 +21,7 @@ from hydrator.reconcile.history import DatasetChange
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.routes import ChangeReader, read_no_changes
 from hydrator.server.view import ServerState
-from hydrator.staging.overview import StagingOverview, explain_for_job
+from hydrator.staging.overview import explain_for_job
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import system_clock
@@ -80,7 +80,7 @@ class HttpFrontend:
             settings.publish.http,
             self.build_state,
             registry,
-            self._explain_job,
+            partial(explain_job, self.context),
             self.get_version,
             self.read_changes,
             partial(read_cluster, self.context.settings) if settings.demand.ask_schedds else None,
@@ -123,12 +123,6 @@ class HttpFrontend:
             storage=context.settings.storage,
         )
 
-    def _explain_job(self, cluster: int, proc: int | None, schedd: str | None) -> list[RenderedAnswer]:
-        """Explain a job; called by threads of the HTTP server."""
-        context = self.context
-        knowledge = context.cycle_state.knowledge if context.cycle_state else None
-        return explain_job(context.settings, knowledge, context.staging, cluster, proc, schedd)
-
 
 def read_changes(store: Store, site: Site) -> Sequence[DatasetChange]:
     """Return the last changes of the ad of *site*; nothing if the state cannot be read."""
@@ -164,14 +158,9 @@ def _hide(text: str) -> str:
 
 
 def explain_job(
-    settings: Settings,
-    knowledge: DaemonKnowledge | None,
-    staging: StagingOverview | None,
-    cluster: int,
-    proc: int | None,
-    schedd: str | None,
+    context: DaemonContext, cluster: int, proc: int | None, schedd: str | None
 ) -> list[RenderedAnswer]:
-    """Explain why a job is idle, with the daemon's *knowledge*; *staging* has the requests of data.
+    """Explain why a job is idle, with the facts of the last cycle; called by threads of the HTTP server.
 
     The queries run in a new child process with the rights of the daemon, so that no cycle waits.
 
@@ -179,6 +168,8 @@ def explain_job(
         ConfigError: several schedds have the job, or a dataset of the job is never published.
         PoolError: no schedd has the job, or the pool does not answer.
     """
+    settings, staging = context.settings, context.staging
+    knowledge = context.cycle_state.knowledge if context.cycle_state else None
     client, now = build_condor_client(settings.htcondor), system_clock()
     try:
         query = WhyQuery(

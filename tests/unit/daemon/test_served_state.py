@@ -12,11 +12,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds
+from hydrator.config import Settings
 from hydrator.daemon import http_frontend
 from hydrator.daemon.cycles import CycleRunner
 from hydrator.daemon.http_frontend import HttpFrontend
 from hydrator.daemon.runtime import Machine
 from hydrator.diagnostics.overview.saved import ReloadFailure
+from hydrator.diagnostics.why.query import WhyQuery, WhyResult
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import (
     DaemonKnowledge,
@@ -70,16 +72,10 @@ class Cycles:
     """Cycles of one catalogue, recorded as the daemon does it."""
 
     def __init__(self, *, has_http: bool = True) -> None:
-        http = SimpleNamespace(enabled=has_http)
-        settings = SimpleNamespace(
-            publish=SimpleNamespace(http=http),
-            daemon=SimpleNamespace(max_age=timedelta(hours=6)),
-            storage=[],
-        )
         self.now = NOON
         self.hang_reason: str | None = None
         self.served_ads = ServedAds()
-        self.context = context_with(settings=settings)
+        self.context = context_with(settings=Settings(publish={"http": {"enabled": has_http}}))
         parts = SimpleNamespace(served_ads=self.served_ads, pool=SimpleNamespace(client=None))
         self.context.runtime = SimpleNamespace(parts=parts)
         guard = SimpleNamespace(run_isolated=lambda _part, task: task(), metrics=Mock())
@@ -210,15 +206,20 @@ def test_a_daemon_without_pages_counts_nothing():
 
 def test_a_job_is_explained_with_the_facts_of_the_last_cycle(cycles, monkeypatch):
     known = []
-    monkeypatch.setattr(http_frontend, "explain_job", lambda _, knowledge, *__: known.append(knowledge))
-    cycles.frontend._explain_job(7, None, None)
+
+    def ask(query: WhyQuery, *_: object) -> WhyResult:
+        known.append(query.get_knowledge([], ()))
+        return WhyResult(())
+
+    monkeypatch.setattr(http_frontend, "ask_job", ask)
+    assert http_frontend.explain_job(cycles.context, 7, None, None) == []
     cycles.run((DemandEntry((L1,), 1, Origin.JOB, NOON, set_key((L1,))),))
     cycles.now += timedelta(minutes=5)
     state = cycles.context.cycle_state
     cycles.context.cycle_state = replace(
         state, knowledge=replace(state.knowledge, withheld_keys=frozenset({"x"}))
     )
-    cycles.frontend._explain_job(7, None, None)
+    http_frontend.explain_job(cycles.context, 7, None, None)
     before, after = known
     assert before is None
     assert after.snapshot.sites[CAM].facts[L1].state is DatasetState.AVAILABLE
