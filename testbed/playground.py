@@ -30,6 +30,7 @@ USERS = {
     "condor_submit": "alice",
     "condor_q": "alice",
     "condor_rm": "alice",
+    "condor_release": "alice",
     "condor_wait": "alice",
     "condor_status": "alice",
     "condor_history": "root",

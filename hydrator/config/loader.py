@@ -31,7 +31,10 @@ def load(path: Path) -> Settings:
         text = read_limited(path, _MAX_BYTES).decode("utf-8-sig")
         data = tomllib.loads(text)
     except OSError as error:
-        advice = "give a configuration with --config, or create one with `hydrator init`"
+        advice = (
+            "give a configuration with --config; a user writes five lines"
+            " (docs/users/submit.md#get-hydrator), an operator runs `hydrator init`"
+        )
         raise ConfigError([f"{path}: {error.strerror}; {advice}"]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from error

@@ -15,13 +15,11 @@ from .search import find_dids, name_part, scope_prefixes
 class Expansion:
     """The ``names`` of the measurement sets that globs match.
 
-    ``unmatched_globs`` match nothing on this host and nothing in the catalogues. ``catalogue_counts`` has the
-    globs that match nothing on this host, each with its number of matches in the catalogues.
-    ``unreachable_catalogues`` has the reason for each catalogue that did not answer.
+    ``catalogue_counts`` has the globs that match nothing on this host, each with its number of matches in the
+    catalogues. ``unreachable_catalogues`` has the reason for each catalogue that did not answer.
     """
 
     names: tuple[str, ...]
-    unmatched_globs: tuple[str, ...] = ()
     catalogue_counts: Mapping[str, int] = field(default_factory=dict)
     unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
 
@@ -47,15 +45,12 @@ def expand_globs(
             names += local_names or [search]
         else:
             remote.append(search)
-    if not remote:
-        return Expansion(tuple(sorted(names)))
     matches, failures = _match_in_catalogues(remote, settings, catalogues)
     for matched in matches.values():
         names += matched
     return Expansion(
         tuple(sorted(names)),
-        tuple(search for search in remote if not matches.get(search)),
-        {search: len(matches[search]) for search in remote if matches.get(search)},
+        {search: len(matches[search]) for search in remote},
         failures,
     )
 
@@ -74,10 +69,10 @@ def _match_in_catalogues(
 
     The function searches for each glob in the default scope, then in any scope.
     """
-    matches: dict[str, list[str]] = {}
+    matches: dict[str, list[str]] = {search: [] for search in globs}
     failures: dict[str, str] = {}
     for prefix in scope_prefixes(settings.daemon.default_scope):
-        if not (unmatched := [search for search in globs if not matches.get(search)]):
+        if not (unmatched := [search for search in globs if not matches[search]]):
             break
         dids, new_failures = find_dids(catalogues, _suffix_patterns(unmatched, prefix))
         failures |= new_failures

@@ -59,6 +59,7 @@ class MachineChanges:
     """The options of the user's parset that speak of a machine, as ``NAME = VALUE``, by what the job does."""
 
     replaced: list[str] = field(default_factory=list)
+    placed: list[str] = field(default_factory=list)
     limited: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
@@ -67,7 +68,8 @@ class MachineChanges:
         """One sentence for each kind of change that there is."""
         by_kind = {
             "the job runs on one machine: ": self.replaced,
-            "the job gets at most what its slot has of ": self.limited,
+            "the job's scratch folder and the paths at its site replace ": self.placed,
+            "the job gets at most what its slot (--cpus, --memory-gb) has of ": self.limited,
             "unknown options that may speak of another machine; they stay unchanged: ": self.unknown,
         }
         return [kind + ", ".join(texts) for kind, texts in by_kind.items() if texts]
@@ -96,9 +98,12 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
     for option in _ALWAYS_SET:
         if parser["cluster"].get(option, "") in (*UNSET_VALUES, "0"):
             parser["cluster"][option] = _sized(parset, option, _CLUSTER_RULES[option], 0)
-    parser["global"].update({"dir_working": f"{{scratch}}/{WORKING_FOLDER}", "input_ms": "{input_ms}"})
-    for option, file in files.items():
-        parser[FILE_OPTIONS[option]][option] = f"{{scratch}}/{file}"
+    values = {"dir_working": f"{{scratch}}/{WORKING_FOLDER}", "input_ms": "{input_ms}"}
+    values |= {option: f"{{scratch}}/{file}" for option, file in files.items()}
+    for option, value in values.items():
+        section = FILE_OPTIONS.get(option, "global")
+        changes.placed.append(_show(option, parset.sections[section][option]))
+        parser[section][option] = value
     written = io.StringIO()
     parser.write(written)
     origin = printable_line(parset.origin)
@@ -108,7 +113,7 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
 def _slot_value(parset: Parset, section: str, option: str, text: str, changes: MachineChanges) -> str | None:
     """Return the value of an option in the job, None to remove it; note the change in *changes*."""
     rule = _RULES.get(section, {}).get(option)
-    written = f"{option} = {_mask(option, printable_line(text)[:100])}"
+    written = _show(option, text)
     if rule is None:
         if section == "cluster" or not _MACHINE_WORDS.isdisjoint(option.split("_")):
             changes.unknown.append(f"[{section}] {written}")
@@ -128,11 +133,10 @@ def _slot_value(parset: Parset, section: str, option: str, text: str, changes: M
     return rule
 
 
-def _mask(option: str, value: str) -> str:
-    """Return *value* for a message, without the password that it may be or have."""
-    if re.search("key|token|secret|passw", option):
-        return SECRET_PLACEHOLDER
-    return re.sub(r"(?<=://)[^/@\s]*(?=@)", SECRET_PLACEHOLDER, value)
+def _show(option: str, text: str) -> str:
+    """Return ``NAME = VALUE`` for a message, without the password that the value may be or have."""
+    value = re.sub(r"(?<=://)[^/@\s]*(?=@)", SECRET_PLACEHOLDER, printable_line(text)[:100])
+    return f"{option} = {SECRET_PLACEHOLDER if re.search('key|token|secret|passw', option) else value}"
 
 
 def _sized(parset: Parset, option: str, rule: str, limit: int) -> str:

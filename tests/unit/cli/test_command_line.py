@@ -141,7 +141,7 @@ def test_wrong_option_or_missing_configuration_exits_2_without_traceback(tmp_pat
         done = run(*words)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
-    assert "give a configuration with --config, or create one with `hydrator init`" in done.stderr
+    assert "give a configuration with --config; a user writes five lines" in done.stderr
 
 
 @pytest.mark.parametrize("typed", ["UK\nDE", "UK" * 50_000], ids=["two lines", "long"])

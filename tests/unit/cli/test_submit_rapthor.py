@@ -335,6 +335,9 @@ def test_submit_option_submits_from_the_jobs_final_folder(host, monkeypatch):
     assert "run1.sub" in (host.folder / "jobs" / "files").read_text()
     assert done.stderr == (
         f"hydrator: the job's files are in jobs/{folder.name}\n"
+        "hydrator: run1.parset: the job's scratch folder and the paths at its site replace"
+        " dir_working = /data/run, input_ms = L1.ms\n"
+        f"hydrator: results: jobs/{folder.name}/ with images, logs, plots, regions, skymodels, solutions\n"
         "hydrator: an evicted job loses all its results and starts from the beginning;"
         " --keep-on-eviction keeps its finished operations\n"
     )
@@ -347,6 +350,7 @@ def test_keep_on_eviction_transfers_the_working_folder(host):
     assert 'arguments = "--parset run.parset --keep rapthor -- rapthor run.parset"' in lines
     done = host.submit("L1.ms", "-o", "job", "--keep-on-eviction")
     assert "evicted" not in done.stderr
+    assert f"results: job/{host.job().name}/ with rapthor\n" in done.stderr
 
 
 def test_second_submission_does_not_change_the_first_folder(host, monkeypatch):
@@ -397,6 +401,7 @@ def test_world_writable_output_folder_is_rejected(host):
 def test_search_without_a_match_is_rejected_with_one_sentence(host):
     (output,) = host.refusal("/nowhere/*.none")
     assert "matches nothing, neither on this host nor in the catalogues" in output
+    assert "with letter case, without [submit].patterns: list the names" in output
     (output,) = host.refusal("a.ms, b.ms")
     assert "write a list in brackets" in output
 
@@ -562,6 +567,17 @@ def test_documented_file_of_a_submitter_submits_the_first_run_of_a_dataset(submi
     submitter.submit("L1.ms", "--dry-run")
     submitter.submit("L1.ms", "--refuse-nowhere", status=3)
     assert "a daemon cannot be searched: list the names" in submitter.refusal("/anywhere/M*.ms")[0]
+
+
+@pytest.mark.parametrize(
+    "option", [("--skip-absent",), ("--at-least", "0.5"), ("--skip-absent", "--dry-run")]
+)
+def test_absent_names_are_not_left_out_before_the_daemon_knows_them(submitter, option):
+    """Without an answer about a dataset the run would wait for it, although the user said to skip it."""
+    (output,) = submitter.refusal("[L1.ms, lofar:L2]", *option)
+    assert "the daemon does not know yet whether a site has lofar:L1, lofar:L2" in output
+    assert "submit without --skip-absent and --at-least" in output
+    assert list(submitter.folder.rglob("*.run")) == []
 
 
 def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):

@@ -376,7 +376,10 @@ def test_a_file_that_cannot_be_read_is_one_problem_that_names_the_option(tmp_pat
         load(tmp_path / name)
     [problem] = caught.value.problems
     assert problem.startswith(str(tmp_path))
-    assert problem.endswith("; give a configuration with --config, or create one with `hydrator init`")
+    assert problem.endswith(
+        "; give a configuration with --config; a user writes five lines (docs/users/submit.md#get-hydrator),"
+        " an operator runs `hydrator init`"
+    )
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "hydrator.example.org", "192.0.2.1"])

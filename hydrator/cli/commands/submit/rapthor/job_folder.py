@@ -40,7 +40,7 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
     file_by_option = _find_files_to_send(run.parset)
     names = {option: Path(file).name for option, file in file_by_option.items()}
     parset_text, changes = job_parset(run.parset, names)
-    print_problems(*(f"{run.parset.origin}: {sentence}" for sentence in changes.sentences))
+    told = [f"{run.parset.origin}: {sentence}" for sentence in changes.sentences]
     _report_services()
     description = _describe(run, submit, command, sorted(set(file_by_option.values())))
     parent, label = options.output or Path(), run.run.label
@@ -48,7 +48,8 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
     if options.output is None and not options.submit:
         sys.stdout.write(description)
         print_problems(
-            "to write this job with its files into a new folder, add -o FOLDER; to submit it, add --submit"
+            *told,
+            "to write this job with its files into a new folder, add -o FOLDER; to submit it, add --submit",
         )
         return
     texts = {
@@ -62,6 +63,8 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
     else:
         print(folder)
         print_problems(f"to submit the job: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
+    results = [WORKING_FOLDER] if options.keep_on_eviction else RESULT_FOLDERS
+    print_problems(*told, f"results: {folder}/ with {', '.join(results)}")
     if not options.keep_on_eviction:
         print_problems(
             "an evicted job loses all its results and starts from the beginning; --keep-on-eviction"

@@ -187,14 +187,18 @@ def _check_expansion(
 ) -> Sequence[str]:
     """Return the measurement sets that match the globs of *parset*; exit if a glob matches nothing."""
     for search, count in expansion.catalogue_counts.items():
-        datasets = format_count(count, "dataset")
-        print_problems(f"{search} matches nothing on this host; in the catalogues it matches {datasets}")
+        if count:
+            datasets = format_count(count, "dataset")
+            print_problems(f"{search} matches nothing on this host; in the catalogues it matches {datasets}")
     failures = [
         f"catalogue {name} did not answer: {why}" for name, why in expansion.unreachable_catalogues.items()
     ]
     places = "on this host, and a daemon cannot be searched: list the names"
     if not asks_only_daemon:
-        places = "neither on this host nor in the catalogues"
+        places = (
+            "neither on this host nor in the catalogues, whose names are compared with letter case,"
+            " without [submit].patterns: list the names"
+        )
     _exit_on_unmatched_globs(parset, expansion, failures, places)
     if failures and not allow_unknown:
         advice = (
@@ -208,12 +212,13 @@ def _check_expansion(
 def _exit_on_unmatched_globs(
     parset: Parset, expansion: Expansion, failures: Sequence[str], places: str
 ) -> None:
-    if expansion.unmatched_globs:
-        nothing = [
-            parset.missing_brackets_hint(search)
-            or f"{parset.origin}: input_ms: {search} matches nothing, {places}"
-            for search in expansion.unmatched_globs
-        ]
+    nothing = [
+        parset.missing_brackets_hint(search)
+        or f"{parset.origin}: input_ms: {search} matches nothing, {places}"
+        for search, count in expansion.catalogue_counts.items()
+        if not count
+    ]
+    if nothing:
         exit_on_problems([*failures, *nothing], status=1 if failures else 2)
     hints = [
         parset.missing_brackets_hint(search) for search in parset.input_globs if not _glob_local_files(search)
@@ -258,6 +263,13 @@ def _check_resolution(
             " try again later, or accept them with --allow-unknown"
         )
         exit_on_problems([*notices, text], status=1)
+    if unchecked and options.least_share is not None and asks_only_daemon:
+        text = (
+            f"the daemon does not know yet whether a site has {shorten_list(unchecked)}: submit without"
+            " --skip-absent and --at-least; if `hydrator why` then names absent datasets, remove the job and"
+            " submit it again with the option"
+        )
+        exit_on_problems([text])
     print_problems(*notices, *problems)
     return resolution
 
