@@ -111,7 +111,8 @@ class PageRoutes:
         if progress is None:
             sentence = (
                 f"No queued or running job belongs to the run {name[:MAX_NAME_COMPARED]!r} or has this key."
-                " Jobs that have ended are in hydrator report."
+                " Held jobs are on the page of their cluster, /run?cluster=NUMBER;"
+                " jobs that have ended are in hydrator report."
             )
             return _missing_response(request, "No such run", sentence, [])
         return html_response(

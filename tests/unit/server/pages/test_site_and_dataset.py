@@ -315,6 +315,7 @@ def test_an_unknown_run_gets_a_page_with_one_sentence():
     answer = ask("/run?run=r9", replace(VIEW, load=load(IdleJobs(1, run="r1"))))
     assert answer.status_code == 404
     assert "No queued or running job belongs to the run &#39;r9&#39;" in answer.text
+    assert "Held jobs are on the page of their cluster, /run?cluster=NUMBER" in answer.text
 
 
 @pytest.mark.parametrize("path", ["/site?site=", "/dataset?did=", "/run?run="])
