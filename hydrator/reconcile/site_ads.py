@@ -255,12 +255,12 @@ def write_set_lines(
         as_of: the time of the site's facts.
     """
     writer = _SetWriter(facts, names, budget, to_unix(as_of))
-    is_absent = facts.facts.keys().isdisjoint
-    here = [one for one in demand.entries if not is_absent(one.dids)]
+    has_none_of = facts.facts.keys().isdisjoint
+    here = [one for one in demand.entries if not has_none_of(one.dids)]
     keys_here = {one.key for one in here}
     omitted = [one for one in here if not writer.add(one)]
     is_complete = all(
-        writer.add(one)
+        writer.add(one, is_absent=True)
         for one in demand.entries
         if one.origin is not Origin.PATTERN and one.key not in keys_here
     )
@@ -279,15 +279,21 @@ class _SetWriter:
         self.texts: dict[SetKey, _SetTexts] = {}
         self.sizes = [len(f"{name} = []") for name in _SET_LINES]
 
-    def add(self, entry: DemandEntry) -> bool:
-        """Add the set of *entry*, if its key is right; return False without room."""
+    def add(self, entry: DemandEntry, *, is_absent: bool = False) -> bool:
+        """Add the set of *entry*, if its key is right; return False without room.
+
+        *is_absent*: the site has nothing of the set, so its share needs no facts.
+        """
         key = entry.key
         if key is None or key in self.texts:
             return True
         name = self._names[key]
         if self.sizes[0] + len(name) + _MIN_ENTRY_BYTES > self._line_limit:
             return False  # its share would be computed for nothing
-        share, oldest = self._facts.find_share(entry.dids)
+        if is_absent:
+            share, oldest = 0.0 if self._facts.unread_dids.isdisjoint(entry.dids) else None, None
+        else:
+            share, oldest = self._facts.find_share(entry.dids)
         at = self._as_of if oldest is None else to_unix(oldest)
         texts = _write_entries(name, share, at, self._as_of)
         sizes = [size + len(text) for size, text in zip(self.sizes, texts, strict=True)]
