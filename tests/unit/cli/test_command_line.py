@@ -199,22 +199,22 @@ READERS = ["status", "sites", "sites CAM", "datasets", "network", "plan", "appro
 
 
 @pytest.mark.parametrize(
-    ("write", "answer"),
+    ("write", "status", "answer"),
     [
-        (write_nothing, "is not a readable state"),
-        (write_another_file, "is not a readable state"),
-        (lambda file: file.mkdir(parents=True), "is not a file"),
-        (lambda file: file.parent.write_text(""), "state_dir must be a folder"),
-        (lambda file: file.parent.symlink_to(file.parent), "state_dir must be a folder"),
+        (write_nothing, 1, "is empty: no daemon has finished its start with this state_dir yet"),
+        (write_another_file, 2, "is not a readable state"),
+        (lambda file: file.mkdir(parents=True), 2, "is not a file"),
+        (lambda file: file.parent.write_text(""), 2, "state_dir must be a folder"),
+        (lambda file: file.parent.symlink_to(file.parent), 2, "state_dir must be a folder"),
     ],
     ids=["empty", "another file", "folder", "file as folder", "circle of links"],
 )
-def test_state_of_another_kind_is_one_sentence_with_what_to_do(run, tmp_path, write, answer):
+def test_state_of_another_kind_is_one_sentence_with_what_to_do(run, tmp_path, write, status, answer):
     config = tmp_path / "config.toml"
     config.write_text(STATE_CONFIG)
     write(tmp_path / "state" / "state.sqlite")
     done = run("status", "-c", str(config))
-    assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (2, 1, "")
+    assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (status, 1, "")
     assert answer in done.stderr
 
 
