@@ -67,8 +67,8 @@ class _LastError(logging.Handler):
 
 
 _LAST_ERROR = _LastError(logging.ERROR)
-_SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] ([\w ]+)")
-"""A reason of the operating system, within the representations of objects around it."""
+_NO_CONNECTION = re.compile(r"host='([^']+)', port=(\d+).*\[Errno -?\d+\] ([\w ]+)")
+"""Host, port and the operating system's reason, within the representations of objects around them."""
 _LOGGER = logging.getLogger("adapters.rucio.catalogue.client")
 _LOGGER.addHandler(_LAST_ERROR)
 _LOGGER.propagate = False
@@ -434,7 +434,8 @@ def _build_token_source(settings: RucioSettings) -> ClientCredentials | CommandT
 def _describe_error(exc: Exception, status: int) -> str:
     """Describe *exc* on one line of 300 characters, without secrets; begin with Rucio's exception name."""
     failure = _LAST_ERROR.text if isinstance(exc, rucio_errors.ServerConnectionException) else ""
-    failure = [failure, *_SYSTEM_ERROR.findall(failure)][-1]
+    if found := _NO_CONNECTION.search(failure):
+        failure = f"{found[1]}:{found[2]}: {found[3]}"
     words = " ".join(f"{reason_of(exc)} {failure}".split())
     if status not in {0, 200} and "http status code" not in words:
         words = f"HTTP {status} {words}"

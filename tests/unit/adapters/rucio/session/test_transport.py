@@ -97,5 +97,5 @@ def test_a_connection_that_failed_has_the_reason_of_the_operating_system(monkeyp
     )
     monkeypatch.setattr(_LAST_ERROR, "text", logged)
     text = _describe_error(ServerConnectionException(), 0)
-    assert text.endswith(" Connection refused")
+    assert text.endswith(" a:9: Connection refused")
     assert "HTTPConnectionPool" not in text
