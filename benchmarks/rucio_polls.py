@@ -16,6 +16,7 @@ from pathlib import Path
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.model import Did, ReplicaState, Seen
+from hydrator.wiring.catalogues import rucio_environment
 from testbed.postgres import Postgres
 from testbed.rucio import VERSION, RucioServer
 
@@ -147,6 +148,7 @@ def _catalogue(
         deadline=timedelta(hours=2), deep_calls=10**6, verify_every=verify_every,
         calls_per_second=10_000,
     )  # fmt: skip
+    os.environ.update(rucio_environment(folder / "client"))  # as a worker has it
     return RucioCatalogue(settings, lambda: datetime.fromtimestamp(time.time(), UTC))
 
 
