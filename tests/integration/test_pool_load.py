@@ -119,7 +119,7 @@ def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool",
     began_at = time.time()
     with submitted(
         pool,
-        job(at_au, 1, f'+DataLocalityKey = "s{mark}"\n+RequiredDatasets = {{"t:{mark}"}}', cpus="2"),
+        job(at_au, 1, f'+DataLocalityKey = "t:{mark}"\n+RequiredDatasets = {{"t:{mark}"}}', cpus="2"),
         job(at_au, 1, f'+RequiredDatasets = {{"t:{mark}"}}'),
         job('TARGET.GLIDEIN_Site == "NL"', 1, ""),
     ):
@@ -130,7 +130,7 @@ def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool",
         assert needs == {(f"t:{mark}",): "AU"}
         running = queue.load.running
         shown = {(each.site, each.key, len(each.started_at)) for each in running}
-        assert shown == {("AU", f"s{mark}", 1), ("AU", None, 1), ("NL", None, 1)}
+        assert shown == {("AU", f"t:{mark}", 1), ("AU", None, 1), ("NL", None, 1)}
         for each in running:
             assert isinstance(each, RunningJobs)
             (started_at,) = each.started_at
