@@ -3,6 +3,7 @@
 And their autoclusters: jobs that come one a second, half of them with data.
 """
 
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from .record import Figure, Result
 RELEASES = ("25.14", "23.9")
 KEYED_GOAL, KEYED_AD_GOAL = 1.3, 2000
 SETS = 4
-"""Sets of datasets that the jobs which are counted in autoclusters have in turn."""
+"""Sets of datasets of the jobs which are counted in autoclusters; each job has one by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +107,25 @@ def weigh(release: str, arm: Arm, jobs: int, datasets: int) -> tuple[dict[str, f
 
 
 def count_autoclusters(release: str, arm: Arm, jobs: int, datasets: int) -> dict[str, int]:
-    """Submit *jobs* one a second, half of them with one of SETS; return the autoclusters and what makes them.
+    """Submit *jobs*, half of them with one of SETS; return their autoclusters and what makes them.
 
+    They have the ends of waits of jobs that come one a second: the transform adds 2 s to the time for each
+    job with data.
     ``pairs`` are the keys times the lanes that occur, ``ends`` the ends of waits.
     """
-    extra = {"schedd": arm.configuration}
-    with Pool.start(release, [SiteSpec("UK", cpus=1)], extra) as pool:
-        for job in range(jobs):
-            lines = ["executable = /bin/true", "request_memory = 10 TB"]  # no slot has so much
-            number = job // 4 % SETS
-            if job // 2 % 2:  # not every other, which would be those of lane 0
-                lines += description(arm, names_of(number, datasets), key_of(number, datasets))
-            pool.run("condor_submit", "-terse", "-", user="alice", input="\n".join([*lines, "queue", ""]))
-            time.sleep(1)
+    later = arm.configuration.replace("(time() + ", "(time() + 2 * ProcId + ")
+    assert arm is PLAIN or later != arm.configuration, "the text has no end of a wait"
+    head = ["executable = /bin/true", "request_memory = 10 TB"]  # no slot has so much
+    chosen = random.Random(1).choices(range(SETS), k=jobs // 2)
+    rows = [f"{number},{key_of(number, datasets)}" for number in chosen]
+    keyed = [*head, *description(arm, names_of("$(observation)", datasets), "$(key)")]
+    with Pool.start(release, [SiteSpec("UK", cpus=1)], {"schedd": later}) as pool:
+        for lines in (
+            [*head, f"queue {jobs - len(rows)}"],
+            [*keyed, "queue observation,key from (", *rows, ")"],
+        ):
+            text = "\n".join([*lines, ""])
+            pool.run("condor_submit", "-terse", "-", user="alice", input=text, timeout=600)
         names = ("AutoClusterId", "DataLocalityKey", "DataLocalityLane", "DataLocalityAnyAfter")
 
         def clustered() -> list[dict[str, Any]]:
@@ -126,17 +133,17 @@ def count_autoclusters(release: str, arm: Arm, jobs: int, datasets: int) -> dict
             return ads if all("AutoClusterId" in ad for ad in ads) else []
 
         ads = pool.wait(clustered, "all jobs to be in autoclusters")
-        keyed = [ad for ad in ads if "DataLocalityKey" in ad]
+        with_key = [ad for ad in ads if "DataLocalityKey" in ad]
         return {
             "autoclusters": len({ad["AutoClusterId"] for ad in ads}),
-            "pairs": len({(ad["DataLocalityKey"], ad["DataLocalityLane"]) for ad in keyed}),
-            "ends": len({ad["DataLocalityAnyAfter"] for ad in keyed}),
+            "pairs": len({(ad["DataLocalityKey"], ad["DataLocalityLane"]) for ad in with_key}),
+            "ends": len({ad["DataLocalityAnyAfter"] for ad in with_key}),
         }
 
 
 def run(quick: bool = False) -> Result:
     """Weigh all forms and count their autoclusters, each in a pool of its own."""
-    jobs, datasets, trickled = (100, 10, 10) if quick else (2000, 50, 40)
+    jobs, datasets = (100, 10) if quick else (2000, 50)
     found: list[Figure] = []
     raw: dict[str, Any] = {}
     versions: dict[str, str] = {}
@@ -147,7 +154,7 @@ def run(quick: bool = False) -> Result:
                 sample, versions[release] = weigh(release, arm, jobs, datasets)
                 rounds[arm].append(sample)
         clusters = {
-            arm: count_autoclusters(release, arm, trickled, 2 if arm is PLAINLY else datasets)
+            arm: count_autoclusters(release, arm, jobs, 2 if arm is PLAINLY else datasets)
             for arm in (PLAIN, KEYED, PLAINLY)
         }
         samples = {
@@ -156,11 +163,11 @@ def run(quick: bool = False) -> Result:
         }
         found += [
             replace(figure, name=f"{release}, {figure.name}")
-            for figure in (*figures(samples, jobs), *cluster_figures(clusters, trickled))
+            for figure in (*figures(samples, jobs), *cluster_figures(clusters, jobs))
         ]
         raw[release] = {arm.name: several for arm, several in rounds.items()}
         raw[release] |= {f"autoclusters, {arm.name}": counts for arm, counts in clusters.items()}
-    how = " ".join(HOW.split()).format(jobs=jobs, datasets=datasets, trickled=trickled, sets=SETS)
+    how = " ".join(HOW.split()).format(jobs=jobs, datasets=datasets, sets=SETS)
     return Result("job_weight", tuple(found), how, raw, {"HTCondor": " and ".join(versions.values())})
 
 
@@ -211,8 +218,9 @@ of the schedd's resident memory, CPU is that of the schedd. Keyed jobs carry the
 list and no configuration of ours. condor_submit stores Requirements once for all jobs of a submission, with
 the clause of the configuration; a transform stores them in each job, as one form shows. The list alone, the
 keyed jobs and the plain jobs are weighed three times in turn, and the medians count. The pool configuration
-has its defaults. Autoclusters are counted of {trickled} idle jobs that come one a second, half of them with
-one of {sets} sets: without configuration, keyed ({datasets} datasets) and plain (2 datasets). The goal is as
-many as without configuration, and the keys times the lanes that occur."""
+has its defaults. Autoclusters are counted of {jobs} idle jobs, half of them with one of {sets} sets: without
+configuration, keyed ({datasets} datasets) and plain (2 datasets). They are submitted at once, with the ends
+of waits of jobs that come one a second: the transform adds 2 s to the time for each job with data. The goal
+is as many as without configuration, and the keys times the lanes that occur."""
 
 __all__ = ["run"]

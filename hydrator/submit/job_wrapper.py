@@ -102,7 +102,7 @@ STAGE_SECONDS = 86400
 """Limit for fetching one dataset."""
 KEEP_AWAY_SECONDS = 3600
 """Time for which the job avoids sites where it missed; rounded up to ROUNDING_SECONDS, for autoclusters."""
-ROUNDING_SECONDS = 300
+ROUNDING_SECONDS = 1800
 MIN_REPORTED_BYTES = 100000000
 """Smallest fetched dataset whose rate the wrapper reports; a smaller one measures delays, not the link."""
 MAX_VALUE_BYTES = 800

@@ -52,11 +52,15 @@ PROTECTED_ATTRIBUTES: Final = ("DataLocalityHere",)
 MACHINE_ATTRIBUTES: Final = ("DataLocalitySite",)
 """Slot attributes that schedds store in a job's ad: ``hydrator report`` counts sites with them."""
 AUTO_WAIT_SECONDS: Final = 600
-"""An ``auto`` job that no daemon paces, because its datasets are not published or the daemon is dead, waits for so
-long; then it runs anywhere.
+"""An ``auto`` job that no daemon paces, because its datasets are not published or the daemon is dead, waits for at
+least so long; then it runs anywhere.
 """
-ROUNDING_SECONDS: Final = 300
-"""The schedd rounds the end of a wait up to a multiple (less for short waits), so that jobs share an autocluster."""
+ROUNDING_SECONDS: Final = 3600
+"""The schedd rounds the end of a wait up to a multiple, so that jobs share autoclusters: each end multiplies these.
+
+A wait that a user or an operator chose ends at most half of it late, or a twelfth if that is longer than this.
+The other one, of ``auto`` jobs, is a last resort: those that come within an hour have two ends at most.
+"""
 OTHERS_WEIGHT: Final = "1000000000"
 """The weight of an idle job whose data is at a site: it keeps jobs without datasets away from the site."""
 
@@ -175,10 +179,10 @@ _PRIVATE = """\
 _PLACE = f"""\
       # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait (s).
       # auto: where the slot allows it; at slots whose daemon does not pace it, after the wait. Its end is rounded up to a step,
-      # since a time of its own in each job would make an autocluster of each: half the wait, up to <step>, or a twelfth of it.
+      # so that jobs share autoclusters: <step> s for auto without MaxWait; else half the wait up to <step>, or a twelfth if longer.
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
       EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : {AUTO_WAIT_SECONDS})
-      EVALMACRO dl_step $(dl_for) < 2 ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
+      EVALMACRO dl_step $(dl_for) < 2 || isUndefined(DataLocalityMaxWait) && DataLocality != "wait" ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
       EVALMACRO dl_ends DataLocality != "require"
       if $(dl_ends)
          EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))

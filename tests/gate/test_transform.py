@@ -70,8 +70,7 @@ def test_list_of_datasets_gets_all_attributes_of_the_contract(ad, mode):
     if mode == "require":
         assert "DataLocalityAnyAfter" not in job
     else:
-        wait = {"auto": 600, "wait": 3600}[mode]
-        step = max(300, wait // 12)
+        wait, step = {"auto": (600, 3600), "wait": (3600, 1800)}[mode]
         assert job["DataLocalityAnyAfter"] % step == 0
         assert before + wait <= job["DataLocalityAnyAfter"] <= time.time() + wait + step
 

@@ -145,7 +145,7 @@ def test_text_has_the_operators_choices():
         "? 7200 : 600)\n",
         "DataLocalityMaxAge ?: 3600\n",
         '"\\\\1lofar:\\\\2"',
-        "? 300 : max(",
+        "? 3600 : max(",
     ):
         assert part in text, part
 

@@ -438,9 +438,21 @@ def test_lanes_end_at_10_but_for_one_job_of_4096():
 @pytest.mark.parametrize("wait", [2, 40, 600, 3600, 86400, 31536000])
 def test_end_of_a_wait_is_rounded_up_by_half_a_twelfth_or_the_step(wait):
     before, ad, after = time.time(), made(DataLocalityMaxWait=str(wait)), time.time()
-    step = max(wait // 12, min(wait // 2, 300))
+    step = max(wait // 12, min(wait // 2, 3600))
     assert ad["DataLocalityAnyAfter"] % step == 0
     assert before + wait - 1 <= ad["DataLocalityAnyAfter"] <= after + wait + step
+
+
+def test_auto_jobs_of_an_hour_without_a_wait_of_their_own_have_two_ends():
+    """Each end multiplies the autoclusters, which are one for each key and lane otherwise."""
+    text = schedd_config(Settings())
+    begun = 1_764_000_000
+    ends = {
+        now: made(schedd=ScheddText(text.replace("time()", str(now))))["DataLocalityAnyAfter"]
+        for now in range(begun, begun + 3600, 300)
+    }
+    assert all(600 <= end - now <= 600 + 3600 for now, end in ends.items())
+    assert len(set(ends.values())) == 2
 
 
 # --- which jobs
