@@ -135,7 +135,7 @@ class _SetRow(TypedDict):
 
 class _Sets(TypedDict):
     openings_none: str | None
-    withheld_keys: list[str]
+    lists_of_wrong_keys: dict[str, SetKey | None]
     sets: list[_SetRow]
 
 
@@ -230,7 +230,7 @@ class DaemonCatalogue:
                 knowledge,
                 openings=None if reason else _parse_openings(sites, answer["sets"]),
                 no_openings_reason=reason and sanitize(reason),
-                withheld_keys=frozenset(answer["withheld_keys"]),
+                lists_of_wrong_keys=answer["lists_of_wrong_keys"],
             )
         return knowledge
 
@@ -274,11 +274,11 @@ class DaemonCatalogue:
 
     def _fetch_sets(self, keys: Collection[str]) -> _Sets:
         """Fetch the daemon's answer about the sets with *keys*."""
-        whole: _Sets = {"openings_none": None, "withheld_keys": [], "sets": []}
+        whole: _Sets = {"openings_none": None, "lists_of_wrong_keys": {}, "sets": []}
         for query in _join_parameters("key", sorted(keys)):
             part = self._get(f"/v1/sets?{query}", _SETS)
             whole["openings_none"] = part["openings_none"]
-            whole["withheld_keys"] += part["withheld_keys"]
+            whole["lists_of_wrong_keys"] |= part["lists_of_wrong_keys"]
             whole["sets"] += part["sets"]
         return whole
 

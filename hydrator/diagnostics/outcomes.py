@@ -3,8 +3,9 @@
 At each start the schedd writes into the job what the slot offered (``MATCH_EXP_DataLocalityStart``), and the
 job wrapper writes what it read from other sites and what it missed. So no archive of site ads is needed.
 
-Pure: values in, values out. The owner of a job can write any value into the job's ad, so a value of the
-wrong type counts as absent.
+Pure: values in, values out. The owner of a job can write any value into the job's ad. So a value of the
+wrong type counts as absent, and a start counts only if the schedd wrote its record (:func:`has_own_record`).
+The bytes and the misses are the word of the job's wrapper.
 """
 
 import math
@@ -17,7 +18,7 @@ from functools import lru_cache
 from heapq import nlargest
 from typing import Any, Final
 
-from hydrator.diagnostics.start_record import parse_start_record
+from hydrator.diagnostics.start_record import has_own_record, parse_start_record
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, Unseen, parse_did
 from hydrator.domain.ports import EndedJobs
@@ -100,7 +101,8 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
     """Parse a job that left its queue.
 
     The keys of *row*: ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and ``EnteredCurrentStatus``
-    (Unix s), ``JobStatus``, ``site``, ``datasets`` (names, or None), ``start`` (the text that the slot
+    (Unix s), ``JobStatus``, ``site``, ``datasets`` (names, or None), ``key``, and whether it
+    ``is_of_cluster``, ``asked`` (the text that the schedd expands) and ``start`` (the text that the slot
     offered), ``read_bytes``, and ``misses`` (the texts of MISSES_ATTRIBUTE).
     """
     names, site = row.get("datasets"), row.get("site")
@@ -115,14 +117,14 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
         is_completed=row.get("JobStatus") == _COMPLETED,
         site=Site(str(site)) if is_named else None,
         datasets=datasets,
-        start=_parse_start(row.get("start")) if datasets else Start.NO_DATASETS,
+        start=_parse_start(row) if datasets else Start.NO_DATASETS,
         read_bytes=valid_integer(row.get("read_bytes")) or 0,
         misses=parse_misses({MISSES_ATTRIBUTE: row.get("misses")}),
     )
 
 
-def _parse_start(text: object) -> Start:
-    record = parse_start_record(text)
+def _parse_start(row: Mapping[str, Any]) -> Start:
+    record = parse_start_record(row.get("start"), row.get("asked"))
     if record is None:
         return Start.UNKNOWN
     return Start.LOCAL if record.is_local else Start.READ
@@ -156,11 +158,12 @@ class ScheddHistory:
 
 @dataclass(frozen=True, slots=True)
 class EndedJobBatch:
-    """Jobs from the histories of schedds, without those whose times are impossible."""
+    """Jobs from the histories of schedds, without those with impossible times or a foreign start record."""
 
     jobs: tuple[EndedJob, ...] = ()
     schedds: tuple[ScheddHistory, ...] = ()
     impossible_jobs: int = 0
+    foreign_records: int = 0
 
 
 def parse_histories(
@@ -169,15 +172,20 @@ def parse_histories(
     """Parse the *answers* by schedd; *default_scope* is that of names without a scope."""
     jobs: list[EndedJob] = []
     schedds: list[ScheddHistory] = []
-    row_count = 0
+    row_count = foreign_records = 0
     for name, answer in sorted(answers.items()):
         if isinstance(answer, Unseen):
             schedds.append(ScheddHistory(name, None, is_complete=False, failure=answer.reason))
             continue
         schedds.append(ScheddHistory(name, len(answer.jobs), answer.is_complete))
         row_count += len(answer.jobs)
-        jobs += (parse_ended_job(row, default_scope) for row in answer.jobs if has_possible_times(row, now))
-    return EndedJobBatch(tuple(jobs), tuple(schedds), row_count - len(jobs))
+        possible = [row for row in answer.jobs if has_possible_times(row, now)]
+        own = [row for row in possible if has_own_record(row)]
+        foreign_records += len(possible) - len(own)
+        jobs += (parse_ended_job(row, default_scope) for row in own)
+    return EndedJobBatch(
+        tuple(jobs), tuple(schedds), row_count - len(jobs) - foreign_records, foreign_records
+    )
 
 
 @dataclass(slots=True)

@@ -250,7 +250,8 @@ class Demand:
     """The datasets that jobs, pins and patterns name, highest priority first.
 
     ``rejected_texts`` has the names that are not valid DIDs, each with the reason. ``wrong_keys`` has each
-    ``DataLocalityKey`` of jobs for whose list it does not stand alone, and their number. ``never`` has the
+    ``DataLocalityKey`` of jobs for whose list it does not stand alone, and their number;
+    ``lists_of_wrong_keys`` the hash of the list that it stands for, None if there is none. ``never`` has the
     patterns of names that are never published: no entry names a dataset that matches.
     """
 
@@ -258,15 +259,11 @@ class Demand:
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
     wrong_keys: Mapping[str, int] = field(default_factory=dict)
     never: tuple[str, ...] = ()
+    lists_of_wrong_keys: Mapping[str, SetKey | None] = field(default_factory=dict)
 
     @cached_property
     def dids(self) -> frozenset[Did]:
         return frozenset(did for want in self.entries for did in want.dids)
-
-    @cached_property
-    def withheld_keys(self) -> frozenset[str]:
-        """The wrong keys that stand for no list at all."""
-        return frozenset(self.wrong_keys).difference(want.key for want in self.entries if want.key)
 
     @cached_property
     def kept_dids(self) -> frozenset[Did]:
@@ -462,8 +459,8 @@ class DaemonKnowledge:
     ``held_reasons`` has, by site, the change that the daemon does not publish yet, and why.
     ``similar_names`` has, for a name that no catalogue has, similar names that a catalogue has.
     ``openings`` are those of the last cycle; if there are none, ``no_openings_reason`` says why.
-    ``withheld_keys`` are those of ``Demand.withheld_keys``. ``private_dids`` are those in a query of another
-    host that match ``[publish] never``.
+    ``lists_of_wrong_keys`` are those of the demand. ``private_dids`` are those in a query of another host
+    that match ``[publish] never``.
     """
 
     now: datetime
@@ -475,7 +472,7 @@ class DaemonKnowledge:
     similar_names: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
     openings: "Openings | None" = None
     no_openings_reason: str | None = None
-    withheld_keys: frozenset[str] = frozenset()
+    lists_of_wrong_keys: Mapping[str, SetKey | None] = field(default_factory=dict)
     private_dids: frozenset[Did] = frozenset()
 
     @property

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from hydrator.domain.ads.dataset_sets import SetKey, fits, is_cluster_key, set_key
+from hydrator.domain.ads.dataset_sets import SetKey, fits, hash_key, is_cluster_key, set_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     MAX_DID_CHARS,
@@ -121,7 +121,7 @@ def build_demand(
     catalogue is asked about it, and nothing that the daemon publishes has its name.
     """
     entries = [old for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
-    lists = _find_list_of_each_key(entries)
+    lists = _find_list_of_each_key(memory.entries)  # a key of a private list stands for no other
     wrong_keys: Counter[str] = Counter()
     merged: dict[tuple[tuple[Did, ...], str | None], DemandEntry] = {}
     for old in entries:
@@ -147,10 +147,11 @@ def build_demand(
         rejected_texts,
         dict(sorted(wrong_keys.items())),
         never,
+        {key: hash_key(lists[key]) if key in lists else None for key in wrong_keys},
     )
 
 
-WRONG_KEY_TODO = "a short list without DataLocalityKey, a long one by hydrator submit"
+WRONG_KEY_TODO = "without DataLocalityKey and DataLocalityTransformed; a long list by hydrator submit"
 """The advice for jobs with a wrong key: what to submit in their place."""
 
 

@@ -141,5 +141,5 @@ def build_knowledge(report: CycleReport) -> DaemonKnowledge:
         held_reasons=report.held_reasons,
         openings=report.paced.openings,
         no_openings_reason=report.paced.none_reason,
-        withheld_keys=demand.withheld_keys,
+        lists_of_wrong_keys=demand.lists_of_wrong_keys,
     )

@@ -160,9 +160,11 @@ class StateRoutes:
         if state.knowledge is None:
             raise _not_read_yet(state)
         reason = state.knowledge.no_openings_reason
-        withheld = sorted(key for key in state.knowledge.withheld_keys if not keys or key in keys)
+        wrong = {
+            key: of for key, of in state.knowledge.lists_of_wrong_keys.items() if not keys or key in keys
+        }
         rows = view_sets(state, keys)
-        return _answer(request, state, openings_none=reason, withheld_keys=withheld, sets=rows)
+        return _answer(request, state, openings_none=reason, lists_of_wrong_keys=wrong, sets=rows)
 
     def metrics(self, request: Request) -> Response:
         """Return the registry in the format that the scraper asks for."""

@@ -204,8 +204,9 @@ class QueueClient(DaemonClient):
         Returns:
             ``GlobalJobId``, ``JobStatus``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
             ``EnteredCurrentStatus`` (as in the job ad: any scalar or None), ``site`` (None if not
-            recorded), ``datasets`` (None if the job names none), ``start`` (MATCH_EXP_DataLocalityStart,
-            any scalar or None), ``User``, ``misses`` and ``reads``.
+            recorded), ``datasets`` (None if the job names none), ``key``, and whether it ``is_of_cluster``,
+            ``asked`` (DataLocalityStart) and ``start`` (MATCH_EXP_DataLocalityStart; any literal, or None),
+            ``User``, ``misses`` and ``reads``.
         """
         query = {"after_job_id": after_job_id, "max_jobs": max_jobs, "site_attributes": site_attributes}
         ends = {"ended_before": None if ended_before is None else int(ended_before.timestamp())}

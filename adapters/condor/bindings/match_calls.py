@@ -25,7 +25,9 @@ from .library import (
     is_number,
     is_plain,
     read_plain,
+    read_strings,
 )
+from .schedd_calls import START_ATTRIBUTES, read_start
 
 _TOKEN = re.compile(
     r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|=\?=|=!=|\?:|&&|\|\||[A-Za-z_][A-Za-z0-9_]*|.', re.DOTALL
@@ -386,7 +388,6 @@ ENDED_JOB_ATTRIBUTES = (
     "EnteredCurrentStatus",
     "RemoveReason",
     "LastRemoteHost",
-    contract.START_RECORD,
 )
 JobKind = tuple[str | None, ...]
 SlotQuery = Callable[[Sequence[str], str], list[Any]]
@@ -437,8 +438,15 @@ class MatchCalls(Bindings):
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
         """Return the ad of a job, or of a cluster's last job, from the history; empty without such a job."""
         queue = self.schedd(schedd)
-        ads = queue.history(_job_constraint(cluster, proc), list(ENDED_JOB_ATTRIBUTES), 1)
-        return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
+        names = [*ENDED_JOB_ATTRIBUTES, *START_ATTRIBUTES, contract.REQUIRED_DATASETS]
+        return [
+            {
+                **self.scalars(ad, ENDED_JOB_ATTRIBUTES),
+                **read_start(ad, schedd),
+                "datasets": read_strings(ad, contract.REQUIRED_DATASETS),
+            }
+            for ad in queue.history(_job_constraint(cluster, proc), names, 1)
+        ]
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
         """Count the jobs of *user* that transfer, or wait to transfer, *least_bytes* of input or more.

@@ -310,6 +310,19 @@ def read_key(ad: Any) -> str | None:
     return key[:MAX_KEY_CHARS] if isinstance(key, str) else None
 
 
+def read_start(ad: Any, schedd: str) -> Ad:
+    """Return ``start``, ``asked``, ``key`` and ``is_of_cluster`` of a job at *schedd*: see
+    :meth:`adapters.condor.bindings.client.QueueClient.outcomes`.
+    """
+    key = read_key(ad)
+    return {
+        "start": read_plain(ad, contract.START_RECORD),
+        "asked": read_plain(ad, contract.START),
+        "key": key,
+        "is_of_cluster": dataset_sets.is_of_cluster(key, schedd, str(read_plain(ad, "ClusterId"))),
+    }
+
+
 def _machine_attributes(site_attributes: Sequence[str]) -> list[str]:
     """Return the job attributes in which a schedd records *site_attributes* of the job's slot."""
     return [f"MachineAttr{name}0" for name in site_attributes]
@@ -355,6 +368,7 @@ MAX_COMPLETED_IN_QUEUE_SECONDS = 11 * 86_400
 """Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
 MAX_KEY_CHARS = 1 + dataset_sets.MAX_KEY_CHARS
 """Characters of a DataLocalityKey that are read: a longer one stays too long."""
+START_ATTRIBUTES = ("ClusterId", contract.KEY, contract.START, contract.START_RECORD)
 OUTCOME_ATTRIBUTES = (
     *("GlobalJobId", "JobStatus", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus"),
 )
@@ -471,7 +485,7 @@ class ScheddCalls(LoadCalls):
             *OUTCOME_ATTRIBUTES,
             "User",
             contract.REQUIRED_DATASETS,
-            contract.START_RECORD,
+            *START_ATTRIBUTES,
             MISSES_ATTRIBUTE,
             READS_ATTRIBUTE,
             *machine_attributes,
@@ -485,16 +499,16 @@ class ScheddCalls(LoadCalls):
         else:
             has_ended = f"{has_ended} && EnteredCurrentStatus < {ended_before}"
         ads = queue.history(f"{NEGOTIATED_JOBS} && {has_ended}", attributes, max_jobs, since=stop)
-        return [self._outcome_row(ad, machine_attributes) for ad in ads]
+        return [self._outcome_row(ad, schedd, machine_attributes) for ad in ads]
 
-    def _outcome_row(self, ad: Any, machine_attributes: Sequence[str]) -> Ad:
+    def _outcome_row(self, ad: Any, schedd: str, machine_attributes: Sequence[str]) -> Ad:
         scalar = self.scalar
         site = next((name for name in machine_attributes if isinstance(scalar(ad, name), str)), None)
         return {
             **self.scalars(ad, OUTCOME_ATTRIBUTES),
             "site": scalar(ad, site) if site else None,
             "datasets": list(self._read_required_datasets(ad)) if contract.REQUIRED_DATASETS in ad else None,
-            "start": scalar(ad, contract.START_RECORD),
+            **read_start(ad, schedd),
             **self._report_row(ad),
         }
 

@@ -50,6 +50,8 @@ class Report:
         schedds: queried schedds.
         impossible_jobs: jobs that are left out, because their times are impossible: a start before
             the submission, after the end or in the future, or a value that is not a time.
+        foreign_records: jobs that are left out, because the schedd did not write the record of their start,
+            or their key is of other datasets.
     """
 
     since: datetime
@@ -57,6 +59,7 @@ class Report:
     outcomes: Outcomes
     schedds: tuple[ScheddHistory, ...]
     impossible_jobs: int = 0
+    foreign_records: int = 0
 
 
 def report(
@@ -81,7 +84,8 @@ def report(
     ):
         answers = history.read_ended_jobs(oldest)
     batch = parse_histories(answers, settings.daemon.default_scope, now)
-    made = Report(oldest, now, summarize(batch.jobs), batch.schedds, batch.impossible_jobs)
+    left_out = batch.impossible_jobs, batch.foreign_records
+    made = Report(oldest, now, summarize(batch.jobs), batch.schedds, *left_out)
     print_result(as_json, made, lambda: print_report(made))
     problems = find_problems(batch.schedds)
     print_problems(*problems)
@@ -121,6 +125,11 @@ def print_report(made: Report) -> None:
     outcomes = made.outcomes
     if left_out := made.impossible_jobs:
         print(f"{format_count(left_out, 'job')} left out, because their times in the history cannot be.\n")
+    if left_out := made.foreign_records:
+        print(
+            f"{format_count(left_out, 'job')} left out: the schedd did not write the record of the start, or"
+            " the key is of other\ndatasets.\n"
+        )
     if not outcomes.total.job_count:
         others = format_count(outcomes.waits[Start.NO_DATASETS].jobs, "job")
         when = f"{made.since:%Y-%m-%d %H:%M} UTC"

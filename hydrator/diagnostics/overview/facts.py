@@ -49,7 +49,7 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
         held_reasons={site: loss.text(polls) for site, loss in state.held_losses.items()},
         openings=saved.openings if saved else None,
         no_openings_reason=saved.none_reason if saved else None,
-        withheld_keys=demand.withheld_keys,
+        lists_of_wrong_keys=demand.lists_of_wrong_keys,
     )
     return SavedFacts(knowledge, demand, state.memories)
 

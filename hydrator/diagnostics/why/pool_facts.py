@@ -14,7 +14,7 @@ from hydrator.diagnostics.schedd_budget import ScheddBudget
 from hydrator.diagnostics.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
-from hydrator.domain.ads.dataset_sets import fits, is_cluster_key, set_key
+from hydrator.domain.ads.dataset_sets import fits, set_key
 from hydrator.domain.ads.expressions import (
     LOCAL_EXPRESSION,
     OPEN_EXPRESSION,
@@ -190,7 +190,7 @@ class JobFacts:
         was_held: true if the job is or was on hold.
         start_count: starts of the job.
         unplaced_universe: scheduler, grid or local, the universe of the job; null: a negotiator places it.
-        has_withheld_key: true if the daemon answers for no list with the key, since two lists have it.
+        has_foreign_key: true if the key stands for another list, by the daemon, or for none, as two have it.
     """
 
     name: str
@@ -222,7 +222,7 @@ class JobFacts:
     was_held: bool = False
     start_count: int = 0
     unplaced_universe: str | None = None
-    has_withheld_key: bool = False
+    has_foreign_key: bool = False
 
     @property
     def has_required_datasets(self) -> bool:
@@ -238,7 +238,7 @@ class JobFacts:
         """Return True if the key does not stand for the datasets alone: then no site answers for them."""
         if self.key is None or not self.datasets:
             return False
-        return not fits(self.key, self.datasets) or (self.has_withheld_key and is_cluster_key(self.key))
+        return self.has_foreign_key or not fits(self.key, self.datasets)
 
 
 def parse_job(
@@ -257,7 +257,12 @@ def parse_job(
         invalid_names=invalid_names,
         mode=parse_string_literal(ad.get("datalocality")),
         key=parse_string_literal(ad.get("datalocalitykey")),
-        start=parse_start_record(parse_string_literal(ad.get(START_ATTRIBUTE.lower(), "")[:MAX_TEXT_CHARS])),
+        start=parse_start_record(
+            *(
+                parse_string_literal(ad.get(name.lower(), "")[:MAX_TEXT_CHARS])
+                for name in (START_ATTRIBUTE, contract.START)
+            )
+        ),
         has_cron_schedule=any(name in ad for name in _CRON_ATTRIBUTES),
         was_held="holdreason" in ad or "lastholdreason" in ad,
         start_count=max(0, parse_integer(ad.get("numshadowstarts")) or 0),

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from hydrator.diagnostics.schedd_budget import ScheddBudget, parse_budget
-from hydrator.diagnostics.start_record import START_ATTRIBUTE, parse_start_record, start_text
+from hydrator.diagnostics.start_record import has_own_record, parse_start_record, start_text
+from hydrator.domain.ads.dataset_sets import hash_key, is_cluster_key
 from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Did, to_unix
@@ -120,13 +121,18 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
         return WhyResult((answer,), unreachable)
     ((name, rows),) = queued.items()
     jobs = [(row, parse_job(row["ad"], row["procs"], name, query.default_scope)) for row in rows]
-    waiting = [job for row, job in jobs if job.can_wait and job.datasets and not row.get("brief")]
-    dids = frozenset(did for job in waiting for did in job.datasets)
-    keys = frozenset(job.key for job in waiting if job.key)
-    knowledge = query.get_knowledge(dids, keys) if waiting else None
+    known = [job for row, job in jobs if _is_known_to_daemon(job) and not row.get("brief")]
+    dids = frozenset(did for job in known for did in job.datasets)
+    keys = frozenset(job.key for job in known if job.key)
+    knowledge = query.get_knowledge(dids, keys) if known else None
     answers = tuple(_explain(query, row["ad"], job, knowledge) for row, job in jobs if not row.get("brief"))
     summary = summarize_jobs([job for row, job in jobs if row.get("brief")])
     return WhyResult(answers, unreachable, summary)
+
+
+def _is_known_to_daemon(job: JobFacts) -> bool:
+    """Return True if the daemon's answer counts for *job*: it waits, or may have the key of others."""
+    return bool(job.datasets) and (job.can_wait or (job.key is not None and is_cluster_key(job.key)))
 
 
 def _explain(
@@ -137,7 +143,7 @@ def _explain(
     job = replace(
         job,
         never_published=tuple(did for did in job.datasets if did in private or matches_any(did, query.never)),
-        has_withheld_key=knowledge is not None and job.key in knowledge.withheld_keys,
+        has_foreign_key=_has_foreign_key(job, knowledge),
     )
     if not job.can_wait:
         return explain(job, (), None, now=query.now)
@@ -162,6 +168,11 @@ def _explain(
     ]
     staging = query.explain_staging(job.datasets, job.key) if query.explain_staging else ()
     return replace(answer, notes=(*answer.notes, *notes), staging=staging)
+
+
+def _has_foreign_key(job: JobFacts, knowledge: DaemonKnowledge | None) -> bool:
+    lists = knowledge.lists_of_wrong_keys if knowledge else {}
+    return job.key is not None and job.key in lists and lists[job.key] != hash_key(job.datasets)
 
 
 def _attribute_text(ad: Mapping[str, str], name: str) -> str | None:
@@ -222,7 +233,7 @@ def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExp
         reason = ad["RemoveReason"]
         verdict = f"it was removed{when}" + (f": {reason}" if reason else "")
     status = JobStatus.COMPLETED if is_completed else JobStatus.REMOVED
-    start = parse_start_record(ad.get(START_ATTRIBUTE))
+    start = parse_start_record(ad["start"], ad["asked"]) if has_own_record(ad) else None
     job = JobFacts(f"{ad['ClusterId']}.{ad['ProcId']}", schedd, 1, status, start=start)
     started = start_text(start)
     return JobExplanation(job, verdict, (), could_run=is_completed, notes=(started,) if started else ())

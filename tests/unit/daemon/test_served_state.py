@@ -217,11 +217,11 @@ def test_a_job_is_explained_with_the_facts_of_the_last_cycle(cycles, monkeypatch
     cycles.now += timedelta(minutes=5)
     state = cycles.context.cycle_state
     cycles.context.cycle_state = replace(
-        state, knowledge=replace(state.knowledge, withheld_keys=frozenset({"x"}))
+        state, knowledge=replace(state.knowledge, lists_of_wrong_keys={"x": None})
     )
     http_frontend.explain_job(cycles.context, 7, None, None)
     before, after = known
     assert before is None
     assert after.snapshot.sites[CAM].facts[L1].state is DatasetState.AVAILABLE
     assert after.dids_without_room == {CAM: {L1}}
-    assert (after.now, after.withheld_keys) == (NOON, {"x"})
+    assert (after.now, after.lists_of_wrong_keys) == (NOON, {"x": None})

@@ -19,6 +19,8 @@ from hydrator.diagnostics.outcomes import (
     parse_histories,
     summarize,
 )
+from hydrator.diagnostics.start_record import ASKED
+from hydrator.domain.ads.dataset_sets import hash_key, names_key, set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Unseen, from_unix, to_unix
 from hydrator.domain.ports import EndedJobs
@@ -39,6 +41,9 @@ def row(*datasets: str, site: object = CAM, waits=MINUTE, runs=HOUR, start: obje
         "EnteredCurrentStatus": to_unix(NOON + runs),
         "site": site,
         "datasets": list(datasets) or None,
+        "key": set_key(datasets) if datasets else None,
+        "is_of_cluster": False,
+        "asked": ASKED,
         "start": start,
         "misses": [],
         "read_bytes": 0,
@@ -153,6 +158,31 @@ def test_job_that_never_started_and_a_clock_that_is_ahead_are_possible():
 
 
 @pytest.mark.parametrize(
+    ("own", "is_counted"),
+    [
+        ({}, True),
+        ({"key": hash_key([L1])}, True),
+        ({"key": "c7.8@ap1", "is_of_cluster": True}, True),
+        ({"asked": None, "key": None, "start": None}, True),  # submitted before the installation
+        ({"asked": None}, False),  # the owner wrote MATCH_EXP_DataLocalityStart, and DataLocalityTransformed
+        ({"asked": LOCAL}, False),
+        ({"key": None}, False),
+        ({"key": names_key([L2])}, False),
+        ({"key": hash_key([L2])}, False),
+        ({"key": "c7.8@ap1"}, False),
+        ({"key": "c7.8@ap1", "start": READ}, False),
+    ],
+)
+def test_start_counts_only_if_the_schedd_wrote_its_record_for_the_jobs_datasets(own, is_counted):
+    batch = batch_of(row(L1), row(L1) | own)
+    assert (len(batch.jobs), batch.foreign_records, batch.impossible_jobs) == (
+        1 + is_counted,
+        not is_counted,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
     "odd",
     [
         {"datasets": "lofar:L1"},
@@ -183,8 +213,11 @@ def printed(capsys, made: Report) -> str:
 def test_report_prints_starts_times_sets_and_what_it_left_out(capsys):
     sets = [row(f"lofar:M{n}", start="") for n in range(12)]
     counted = found(row(L1), row(L1, L2, start=READ, read_bytes=2 * 10**9), row(), NEVER, *sets)
-    text = printed(capsys, Report(NOON, NOON + HOUR, counted, (), 3))
-    assert text.startswith("3 jobs left out, because their times in the history cannot be. site jobs")
+    text = printed(capsys, Report(NOON, NOON + HOUR, counted, (), 3, 1))
+    left_out = "1 job left out: the schedd did not write the record of the start, or the key is of other"
+    assert text.startswith(
+        f"3 jobs left out, because their times in the history cannot be. {left_out} datasets."
+    )
     assert "CAM 14 1 (7 %) 1 12 2 GB 0 all 14 1 (7 %) 1 12 2 GB 0" in text
     assert "beside its data 1 min 1 min 1 min 1 h 1 h 1 h" in text
     assert f"{L1}, and 1 more 1 0 (0 %) 1 0 2 GB 0" in text

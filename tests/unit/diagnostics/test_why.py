@@ -16,7 +16,7 @@ from hydrator.cli.commands.why_answers import (
     with_catalogue_answers,
 )
 from hydrator.config import parse
-from hydrator.diagnostics.start_record import START_ATTRIBUTE
+from hydrator.diagnostics.start_record import ASKED, START_ATTRIBUTE
 from hydrator.diagnostics.why.explain import explain, explain_before_submit
 from hydrator.diagnostics.why.explanation import MismatchCause
 from hydrator.diagnostics.why.missing_data import MissingReason
@@ -32,7 +32,9 @@ from hydrator.diagnostics.why.pool_facts import (
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.diagnostics.why.schedd_facts import parse_schedd_facts
 from hydrator.diagnostics.why.summary import summarize_jobs
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads import contract
+from hydrator.domain.ads.dataset_sets import hash_key, set_key
+from hydrator.domain.ads.expressions import START_TEXT
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
 from hydrator.domain.model import (
     DaemonKnowledge,
@@ -793,7 +795,7 @@ def test_job_number_at_two_schedds_needs_the_option_schedd():
 def test_ended_job_is_explained_from_the_history():
     ended = {
         "ClusterId": 7, "ProcId": 0, "JobStatus": 4, "EnteredCurrentStatus": to_unix(NOON - 5 * MINUTE),
-        "RemoveReason": None, "LastRemoteHost": "slot1@x",
+        "RemoveReason": None, "LastRemoteHost": "slot1@x", "start": None, "asked": None,
     }  # fmt: skip
     (answer,) = ask_job(asked(FakePool({"a": []}, {"a": ended})), 7, 0, None).answers
     assert (answer.verdict, answer.could_run) == ("it completed 5 min ago, at slot1@x", True)
@@ -817,10 +819,12 @@ def test_ended_job_is_explained_from_the_history():
 def test_running_and_ended_jobs_say_why_they_started_where_they_did(record, sentence):
     ended = {
         "ClusterId": 7, "ProcId": 0, "JobStatus": 4, "EnteredCurrentStatus": to_unix(NOON),
-        "RemoveReason": None, "LastRemoteHost": "slot1@x", START_ATTRIBUTE: record,
+        "RemoveReason": None, "LastRemoteHost": "slot1@x", "start": record, "asked": ASKED,
+        "key": set_key([L1]), "datasets": [L1],
     }  # fmt: skip
     text = f'"{record}"' if isinstance(record, str) else str(record)
     ad = {**IDLE[0]["ad"], "JobStatus": "2", "DataLocalityTransformed": "true", START_ATTRIBUTE: text}
+    ad[contract.START] = START_TEXT
     pools = FakePool({"a": []}, {"a": ended}), FakePool({"a": [{"procs": [0], "ad": ad}]})
     for pool in pools:
         (answer,) = ask_job(asked(pool), 7, 0, None).answers
@@ -831,6 +835,7 @@ def test_running_and_ended_jobs_say_why_they_started_where_they_did(record, sent
 
 def test_idle_job_that_ran_before_has_no_sentence_about_its_start():
     ad = {**IDLE[0]["ad"], "DataLocalityTransformed": "true", START_ATTRIBUTE: '"local"'}
+    ad[contract.START] = START_TEXT
     (answer,) = ask_job(asked(FakePool({"a": [{"procs": [0], "ad": ad}]})), 7, 0, None).answers
     assert answer.notes == ()
 
@@ -846,6 +851,32 @@ def test_daemon_is_asked_by_the_job_s_own_key():
     )
     (answer,) = ask_job(query, 7, None, None).answers
     assert (keys, answer.staging) == (["c7.8@a"], ("staged for c7.8@a",))
+
+
+@pytest.mark.parametrize("status", ["1", "2"])
+@pytest.mark.parametrize(
+    ("key", "list_of_key", "is_wrong"),
+    [
+        ("c9.8@other", hash_key([L2]), True),
+        ("c9.8@other", None, True),
+        ("c9.8@other", hash_key([L1]), False),
+        (set_key([L1]), hash_key([L1]), False),
+    ],
+    ids=["of another cluster's list", "of two lists", "of this list", "names"],
+)
+def test_key_that_stands_for_another_list_is_named_with_the_cure(status, key, list_of_key, is_wrong):
+    """S3: the daemon answers for the list of the cluster whose key it is; the job may start beside that."""
+    ad = {
+        **IDLE[0]["ad"], "JobStatus": status, "DataLocalityKey": f'"{key}"', "DataLocality": '"auto"',
+        "DataLocalityTransformed": "true", START_ATTRIBUTE: '"local"', contract.START: START_TEXT,
+    }  # fmt: skip
+    known = replace(beliefs(), lists_of_wrong_keys={key: list_of_key})
+    (answer,) = ask_job(asked(FakePool({"a": [{**IDLE[0], "ad": ad}]}), known), 7, None, None).answers
+    text = "\n".join(render_answer(answer).lines)
+    assert ("its DataLocalityKey does not stand for this list alone" in text) == is_wrong
+    assert ("submit it again, without DataLocalityKey and DataLocalityTransformed" in text) == is_wrong
+    if status == "2":
+        assert ("all its data was there when it started" in text) != is_wrong
 
 
 def test_schedd_is_queried_for_flocking_and_uploads():

@@ -13,7 +13,7 @@ from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import SlotDatasetState
 from hydrator.diagnostics.why.query import StagingExplainer
 from hydrator.diagnostics.why.render import render_answer
-from hydrator.domain.ads.dataset_sets import SetKey, names_key, quote_key, set_key
+from hydrator.domain.ads.dataset_sets import SetKey, hash_key, names_key, quote_key, set_key
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, write_openings
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
@@ -87,7 +87,8 @@ def view(no_openings_reason: str | None = None, told: Catalogued = TOLD) -> Serv
     )  # fmt: skip
     sets = {set_key(wanted): wanted, **dict.fromkeys(KEYS, (L1, L2))}
     entries = tuple(DemandEntry(dids, 1, Origin.JOB, NOON, key) for key, dids in sets.items())
-    demand = Demand(entries, wrong_keys={WITHHELD: 2, "c9.20@ap.example": 1}, never=("secret:*",))
+    wrong = {WITHHELD: None, "c9.20@ap.example": hash_key(wanted)}
+    demand = Demand(entries, never=("secret:*",), lists_of_wrong_keys=wrong)
     ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
     named = {str(key): Opening(240 + 10 * at, RAL, 203_500_000_000) for at, key in enumerate(KEYS)}
     shares = ";".join(f"{quote_key(key)}=0.5" for key in KEYS)
@@ -158,7 +159,7 @@ def test_every_field_of_the_knowledge_over_http_is_that_from_the_state(daemon):
     }
     got = replace(got, snapshot=replace(got.snapshot, sites=sites))
     for field in fields(DaemonKnowledge):
-        expected = {"demanded_dids": dids, "withheld_keys": {WITHHELD}}.get(
+        expected = {"demanded_dids": dids, "lists_of_wrong_keys": {WITHHELD: None}}.get(
             field.name, getattr(local, field.name)
         )
         assert getattr(got, field.name) == expected, field.name

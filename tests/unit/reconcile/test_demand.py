@@ -204,7 +204,7 @@ def test_clusters_key_with_two_lists_is_withheld_until_one_is_gone():
     one, other, key = LONG, (*LONG[:-1], Did(LONG[-1][:-1] + "w")), "c12.269@ap1"
     memory = asked(ap1=queue(QueuedJobs(one, 1, key), QueuedJobs(other, 2, key)))
     assert keys(memory) == [(other, None), (one, None)]
-    assert (wanted(memory).wrong_keys, wanted(memory).withheld_keys) == ({key: 3}, {key})
+    assert (wanted(memory).wrong_keys, wanted(memory).lists_of_wrong_keys) == ({key: 3}, {key: None})
     later = asked(memory, now=NOON + HOUR, ap1=queue(QueuedJobs(one, 1, key)))
     assert keys(later) == [(one, key), (other, hash_key(other))]
 
@@ -219,7 +219,10 @@ def test_clusters_key_stands_for_the_list_of_that_cluster(forger):
         **{"ap1": queue(own), "ap2": queue(), forger: queue(forged, QueuedJobs(LONG, 1, key), own)}
     )
     assert sorted(keys(memory)) == [(LONG, key), (other, None)]
-    assert (wanted(memory).wrong_keys, wanted(memory).withheld_keys) == ({key: 2}, frozenset())
+    assert wanted(memory).wrong_keys == {key: 2}
+    assert wanted(memory).lists_of_wrong_keys == {key: hash_key(LONG)}
+    private = wanted(memory, never=(LONG[-1],))
+    assert [entry.key for entry in private.entries] == [None], "the key of a private list is of no other"
 
 
 def test_set_whose_last_job_ended_keeps_its_key_but_not_that_of_a_cluster_or_a_wrong_one():

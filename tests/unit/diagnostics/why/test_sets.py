@@ -17,7 +17,6 @@ from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.explanation import JobExplanation, MismatchCause
 from hydrator.diagnostics.why.pool_facts import (
     HERE_ATTRIBUTE,
-    JobFacts,
     fact_expressions,
     parse_job,
     parse_slot_groups,
@@ -25,8 +24,9 @@ from hydrator.diagnostics.why.pool_facts import (
 )
 from hydrator.diagnostics.why.query import WhyQuery
 from hydrator.diagnostics.why.render import render_answer
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.expressions import HERE
+from hydrator.domain.ads.expressions import HERE, START_TEXT
 from hydrator.domain.ads.openings import Openings, Outlook, Reason
 from hydrator.domain.model import (
     DaemonKnowledge,
@@ -293,7 +293,9 @@ def test_wrong_key_is_the_reason_and_has_a_remedy():
     answer = explained(slot("UK", 1.0), mode="require", DataLocalityKey='"sother"')
     assert WRONG in answer.sites[0].reasons[0].text
     assert WRONG in "\n".join(render_answer(answer).lines)
-    assert answer.remedy.startswith("submit the job again: a short list without DataLocalityKey, a long one")
+    assert answer.remedy.startswith(
+        "submit the job again: without DataLocalityKey and DataLocalityTransformed; a"
+    )
 
 
 @pytest.mark.parametrize("mode", ["require", "auto"])
@@ -303,18 +305,13 @@ def test_job_with_the_key_of_another_list_starts_beside_that_and_is_told(mode, s
     ad, key = slot("UK"), set_key([L1])
     ad["DataLocalitySets"] = ExprTree(f"['{key}'=1.0]")
     told = {"DataLocalityKey": f'"{key}"', "JobStatus": status, START_ATTRIBUTE: '"local"'}
+    told[contract.START] = START_TEXT
     answer = explained(ad, mode=mode, **told)
     assert answer.matching_sites == ("UK",)
     text = "\n".join(render_answer(answer).lines)
     assert WRONG in text
     assert "it waits, or starts where its data is not" in text
     assert "was there when it started" not in text
-
-
-@pytest.mark.parametrize("key", [KEY, "c1.17@ap"])
-def test_key_of_the_list_is_right_whatever_jobs_have_it(key):
-    job = JobFacts("1.0", "ap", 1, None, (L1, L2), key=key, has_withheld_key=True)
-    assert job.has_wrong_key == (key != KEY)
 
 
 def test_share_is_named_if_the_ad_has_no_room_for_each_dataset():
