@@ -173,7 +173,7 @@ def read_amount(row: Record, key: str) -> float:
         return value
     if value is None:
         return 0
-    raise BadRow(f"expected a number as {key!r}, got {str(value)[:80]!r}")
+    raise BadRow(f"expected a number of 0 or more as {key!r}, got {str(value)[:80]!r}")
 
 
 def read_number(row: Record, key: str) -> int:

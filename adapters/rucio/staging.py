@@ -19,12 +19,13 @@ search is looked up by itself: the rules on it, and the rules on the containers 
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
+from operator import attrgetter
 
 from adapters.rucio.dids import ContainerLister, DidResolver, ParentFinder
 from adapters.rucio.locks import query_locks, query_past_rules
@@ -43,12 +44,12 @@ from adapters.rucio.responses import (
     require_record,
 )
 from adapters.rucio.rse_directory import RseDirectory
-from adapters.rucio.rules import fetch_rules, fetch_rules_of
+from adapters.rucio.rules import fetch_rule, fetch_rules, fetch_rules_of
 from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.settings import RucioSettings
-from adapters.rucio.session.transport import FAILURES_ALONE, InvalidRequest, WriteRefused
-from adapters.rucio.states import Lock, read_rule, request_state
+from adapters.rucio.session.transport import FAILURES_ALONE, InvalidRequest, NotFound, WriteRefused
+from adapters.rucio.states import Lock, read_rule, request_state, rule_reason
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
@@ -66,6 +67,7 @@ from hydrator.domain.staging_ports import (
     StagingQuery,
     StagingRefused,
 )
+from hydrator.domain.text import reason_of
 
 # -- storage elements
 
@@ -178,34 +180,31 @@ class Storages:
 
         Rucio knows the free space only from a report of the storage itself (the source *storage* of
         ``get_rse_usage``). The limit MinFreeSpace, which Rucio's deletion keeps free, is not available to
-        requests. An odd number or answer closes its own site only.
+        requests. An odd number or answer, or a site without one usable disk, closes this site only.
 
         Raises:
             CatalogueError: the server did not answer.
         """
         spaces: dict[Site, int | str] = {}
         for site in sorted(sites):
-            with suppress(StagingRefused):
+            try:
                 storage = self.choose(site)
-                try:
-                    space = self._read_space(storage)
-                except FAILURES_ALONE as error:
-                    space = f"{storage}: {error.reason}"
-                if space is not None:
+                if (space := self._read_space(storage)) is not None:
                     spaces[site] = space
+            except StagingRefused as error:
+                spaces[site] = error.reason
+            except (BadRow, *FAILURES_ALONE) as error:
+                spaces[site] = f"{storage}: {reason_of(error)}"
         return spaces
 
-    def _read_space(self, storage: str) -> int | str | None:
+    def _read_space(self, storage: str) -> int | None:
         rows = self._queries.ask_rows("get_rse_usage", storage, read=lambda row: row)
         row = next((row for row in rows if row.get("source") == "storage"), {})
         if row.get("free") is None:
             return None
+        read_amount(row, "used")  # an odd number of used bytes is a reason to doubt the free ones
         limits = self._queries.ask("get_rse_limits", storage, read=require_record)
-        numbers = {"free": row["free"], "used": row.get("used"), "MinFreeSpace": limits.get("MinFreeSpace")}
-        for key, value in numbers.items():
-            if value is not None and not (type(value) in (int, float) and 0 <= value < 2**63):
-                return f"{storage} reports {key} = {sanitize(str(value), 40)}"
-        return max(0, int(row["free"]) - int(numbers["MinFreeSpace"] or 0))
+        return max(0, int(read_amount(row, "free") - read_amount(limits, "MinFreeSpace")))
 
 
 # -- rules
@@ -213,15 +212,9 @@ class Storages:
 
 _BEGIN, _AT = "classad-hydrator ", " for jobs at "
 _MAX_SITE_CHARS = 100  # a comment of Rucio has at most 250 characters
-_LockedRules = Iterable[tuple[Lock, ExistingRule | CatalogueError | None]]
-"""Locks, each with its rule, the error of the query for the rule, or None if the rule was deleted."""
+_LockedRules = list[tuple[Lock, ExistingRule]]
+"""Locks, each with its rule."""
 _WITHOUT_LOCKS = frozenset({RequestState.QUEUED, RequestState.UNAPPROVED})
-_REASONS = {
-    RequestState.UNAPPROVED: "the rule waits for approval in Rucio",
-    RequestState.SUSPENDED: "the rule is suspended in Rucio",
-    RequestState.STUCK: "the rule is stuck",
-    RequestState.FAILED: "no storage has the missing files",
-}
 
 
 def make_tag(pool: str, did: Did, storage: str) -> str:
@@ -260,7 +253,6 @@ def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
         raise BadRow(f"expected whole numbers of locks, got {str(locks)[:80]}")
     done, moving, stuck = (max(0, each) for each in locks if each is not None)  # Rucio's can be negative
     state, child = request_state(rule.state, rule.error), sanitize(str(row.get("child_rule_id") or ""), 100)
-    reason, since = _REASONS.get(state, ""), read_time(row, "stuck_at")
     is_halted = rule.state in {"STUCK", "WAITING_APPROVAL"}
     ours = _read_comment(row.get("comments"), pool) if rule.account == account else None
     kind, site = ours or (StagingKind.STAGE, Site(""))
@@ -275,11 +267,11 @@ def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
         kind=kind,
         is_whole=state is RequestState.DONE or done > 0 == moving == stuck,
         expires_at=rule.expires_at,
-        stuck_since=(since or read_time(row, "created_at")) if is_halted else None,
+        stuck_since=(read_time(row, "stuck_at") or read_time(row, "created_at")) if is_halted else None,
         files_done=done,
         files=done + moving + stuck or None,
         bytes=int(read_amount(row, "bytes")) or None,
-        reason=f"{reason}: {rule.error}" if reason and rule.error else reason,
+        reason=rule_reason(rule),
         blocked=f"it has the child rule {child}" if child else "it is locked" if row.get("locked") else "",
     )
 
@@ -292,23 +284,19 @@ _LAST_LIFETIME_SECONDS = 5
 _NO_RULE = "0" * 32
 _CLOSED = RefusalKind.CLOSED, "{storage} takes no data now ({exception})"
 _QUOTA = RefusalKind.QUOTA, "account {account} has no quota left at {storage}; ask for a larger limit"
-_PERMISSION = RefusalKind.PERMISSION, "account {account} may not {verb} rules; ask Rucio's administrators"
-_NO_DATASET = RefusalKind.UNKNOWN_DATASET, "Rucio does not have {subject}"
-_NO_SOURCE = RefusalKind.NO_SOURCE, "no storage element that may send {subject} exists"
 _REFUSALS = {
-    "AccessDenied": _PERMISSION,
+    "AccessDenied": (RefusalKind.PERMISSION, "account {account} may not {verb} rules; ask Rucio's admins"),
     "InsufficientAccountLimit": _QUOTA,
     "RSEOverQuota": _QUOTA,
     "InsufficientTargetRSEs": _CLOSED,
     "RSEWriteBlocked": _CLOSED,
     "RSENotFound": _CLOSED,
     "InvalidRSEExpression": _CLOSED,
-    "DataIdentifierNotFound": _NO_DATASET,
-    "InvalidSourceReplicaExpression": _NO_SOURCE,
+    "DataIdentifierNotFound": (RefusalKind.UNKNOWN_DATASET, "Rucio does not have {subject}"),
+    "InvalidSourceReplicaExpression": (RefusalKind.NO_SOURCE, "no storage element may send {subject}"),
 }
 _ACTIVITY = RefusalKind.ACTIVITY, "Rucio does not have the activity {activity!r}; set activity to one it has"
 _OTHER = RefusalKind.OTHER, "Rucio refuses to {verb} a rule for {subject} ({exception})"
-_TEMPORARY = "ReplicationRuleCreationTemporaryFailed"
 
 
 class RucioStager:
@@ -379,26 +367,43 @@ class RucioStager:
             CatalogueError: the server did not answer, or the queries of all *dids* failed.
         """
         infos = self._resolver.resolve_uncached(dids, errors)
-        datasets = {did for did, info in infos.items() if info.kind == "DATASET"}
-        locks = query_locks(self._queries, datasets, errors)
-        rules = fetch_rules_of(self._queries, chain.from_iterable(locks.values()), self._parse)
+        locks = self._query_locks({did for did, info in infos.items() if info.kind == "DATASET"}, errors)
         found: dict[tuple[Did, str, str, Site], ExistingRule] = {}
         sizes: dict[Did, int] = {}
         for did in sorted(did for did, info in infos.items() if info.kind != "ABSENT" and did not in errors):
             try:
-                locked = [(lock, rules[lock.rule]) for lock in locks.get(did, ())]
-                for rule, storage, is_whole in self._iter_rules(did, locked, sites, now):
+                members = self._containers.list_members(did) if infos[did].kind == "CONTAINER" else set[Did]()
+                rules = self._iter_rules(did, locks.get(did, []), sites, now)
+                for rule, storage, is_whole in chain(rules, self._iter_kept(members)):
+                    # to a dataset, a rule of ours on its container is like one of others, and vice versa
+                    is_ours = rule.is_ours and rule.did == did
                     at = self._storages.disk_sites_of(storage) & sites
-                    for site in at & {rule.site} if rule.is_ours else at:
+                    for site in at & {rule.site} if is_ours else at:
                         found[did, rule.id, storage, site] = replace(
-                            rule, did=did, site=site, storage=storage, is_whole=is_whole
+                            rule, did=did, site=site, storage=storage, is_whole=is_whole, is_ours=is_ours
                         )
-                sizes[did] = self._measure(did, infos[did]) or 0
+                sizes[did] = self._measure(infos[did], members)
             except FAILURES_ALONE as error:
                 errors[did] = error
         if errors and dids <= errors.keys():
             raise errors[min(errors)]
         return list(found.values()), {did: size for did, size in sizes.items() if size}
+
+    def _query_locks(self, dids: Dids, errors: DidErrors) -> dict[Did, _LockedRules]:
+        """Return the locks of each of the datasets *dids*, with their rules; omit those of deleted rules.
+
+        A dataset whose locks or rules cannot be read is in *errors*.
+        """
+        locks = list(chain.from_iterable(query_locks(self._queries, dids, errors).values()))
+        rules = fetch_rules_of(self._queries, locks, self._parse)
+        found: dict[Did, _LockedRules] = {did: [] for did in dids}
+        for lock in locks:
+            rule = rules[lock.rule]
+            if isinstance(rule, CatalogueError):
+                errors[lock.did] = rule
+            elif rule:
+                found[lock.did].append((lock, rule))
+        return found
 
     def _iter_rules(
         self, did: Did, locks: _LockedRules, sites: AbstractSet[Site], now: datetime
@@ -409,22 +414,34 @@ class RucioStager:
         locks are elsewhere. A rule that should have locks counts, too: Rucio has not made them yet, or its
         answer about locks was empty.
         """
-        locked, is_here = set[str](), False
-        for lock, rule in locks:
-            if isinstance(rule, CatalogueError):
-                raise rule
-            if rule:
-                locked.add(rule.id)
-                if self._storages.disk_sites_of(lock.storage) & sites:
-                    is_here = True
-                    # all dataset locks of a container's rule have the state of the rule: count the files
-                    counts = {} if lock.state == "OK" else count_files(self._queries, did)
-                    is_whole = lock.state == "OK" or counts.get(lock.storage, NO_FILES).is_complete
-                    yield rule, lock.storage, is_whole
-        for owner in () if is_here else (did, *sorted(self._parents.find(did, now))):
+        here = [(lock, rule) for lock, rule in locks if self._storages.disk_sites_of(lock.storage) & sites]
+        for lock, rule in here:
+            # all dataset locks of a container's rule have the state of the rule: count the files
+            counts = {} if lock.state == "OK" else count_files(self._queries, did)
+            is_whole = lock.state == "OK" or counts.get(lock.storage, NO_FILES).is_complete
+            yield rule, lock.storage, is_whole
+        locked = {rule.id for _, rule in locks}
+        for owner in () if here else (did, *sorted(self._parents.find(did, now))):
             for rule in self._queries.ask_rows("list_did_rules", *split_did(owner), read=self._parse):
                 if rule.id not in locked or rule.state in _WITHOUT_LOCKS:
                     yield from ((rule, each, rule.is_whole) for each in self._storages_of(rule, sites, now))
+
+    def _iter_kept(self, members: Dids) -> Iterator[tuple[ExistingRule, str, bool]]:
+        """Yield the storage elements where a rule keeps each of *members*, the datasets of a container.
+
+        With each of them comes a rule: the first to end, of those that keep a dataset there for longest.
+        """
+        errors: DidErrors = {}
+        last: dict[str, dict[Did, ExistingRule]] = {}
+        for lock, rule in chain.from_iterable(self._query_locks(members, errors).values()):
+            if lock.state == "OK":
+                kept = last.setdefault(lock.storage, {})
+                kept[lock.did] = max(kept.get(lock.did, rule), rule, key=attrgetter("last_moment"))
+        if errors:
+            raise errors[min(errors)]
+        for storage, kept in last.items():
+            if kept.keys() == members:
+                yield min(kept.values(), key=attrgetter("last_moment")), storage, True
 
     def _storages_of(self, rule: ExistingRule, sites: AbstractSet[Site], now: datetime) -> frozenset[str]:
         """Return the storage elements of *rule* at *sites*.
@@ -441,17 +458,16 @@ class RucioStager:
         common = frozenset(sites).intersection(*(self._storages.disk_sites_of(each) for each in used))
         return (here & used if common else frozenset()) if used else here
 
-    def _measure(self, did: Did, info: DidInfo) -> int | None:
-        """Return the size of *did*; None if it is not known or not final: an open dataset may still grow.
+    def _measure(self, info: DidInfo, members: Dids) -> int:
+        """Return the size of a DID; 0 if it is not known or not final: an open dataset may still grow.
 
-        A container has the sum of its datasets, because Rucio's own number is often missing.
+        A container has the sum of its datasets *members*, because Rucio's own number is often missing.
         """
-        if info.kind != "CONTAINER":
-            return None if info.is_open and info.kind != "FILE" else info.bytes_total
-        members = self._containers.list_members(did)
         infos = self._resolver.resolve_uncached(members, {})
-        sizes = [self._measure(each, infos[each]) for each in members]
-        return None if info.is_open or None in sizes else sum(filter(None, sizes))
+        parts = [infos[each] for each in members] if info.kind == "CONTAINER" else [info]
+        is_growing = any(each.is_open and each.kind != "FILE" for each in (info, *parts))
+        sizes = [each.bytes_total for each in parts]
+        return 0 if is_growing or None in sizes else sum(filter(None, sizes))
 
     def _has_bare_files(self, did: Did, storage: str, now: datetime) -> bool:
         """Return whether *storage* has files of *did* that no rule keeps there, and none ever kept.
@@ -471,9 +487,8 @@ class RucioStager:
             is_held = storage in {lock.storage for lock in locks.get(each, ())}
             if is_held or not count_files(self._queries, each).get(storage, NO_FILES).available_length:
                 continue
-            past: set[str] = set()
-            for owner in (each, did, *self._parents.find(each, now)):
-                past |= {expression for _, expression in query_past_rules(self._queries, owner)}
+            owners = {each, did, *self._parents.find(each, now)}
+            past = {row[1] for owner in sorted(owners) for row in query_past_rules(self._queries, owner)}
             if not any(storage in self._resolve(expression, now) for expression in sorted(past)):
                 return True
         return False
@@ -496,13 +511,12 @@ class RucioStager:
             for error in failed.values():
                 if query.rules <= failed.keys() or not isinstance(error, FAILURES_ALONE):
                     raise error
-            existing = [one for one in fetched.values() if isinstance(one, ExistingRule)]
-            own |= {one.id: one for one in existing if one.is_ours}
+            own |= {one.id: one for one in fetched.values() if isinstance(one, ExistingRule) and one.is_ours}
             found, sizes = self._find(query.dids, query.sites, errors, now) if query.dids else ([], {})
             spaces = self._storages.read_spaces(query.spaces)
-        rules = (*own.values(), *(rule for rule in found if rule.id not in own))
+        others = (rule for rule in found if not (rule.is_ours and rule.id in own))
         unread = {each: error.reason for each, error in (*failed.items(), *errors.items())}
-        return StagingAnswer(rules, sizes, spaces, unread)
+        return StagingAnswer((*own.values(), *others), sizes, spaces, unread)
 
     def request(self, order: StagingOrder) -> str:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
@@ -571,12 +585,10 @@ class RucioStager:
 
     def _require_ours(self, rule: str) -> None:
         """Raise StagingRefused unless *rule* is one of ours, or does not exist."""
-        found = fetch_rules(self._queries, [rule], self._parse)[rule]
-        if isinstance(found, CatalogueError):
-            raise found
-        if found is not None and not found.is_ours:
-            reason = f"the rule {rule} does not have our account and our comment"
-            raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
+        with suppress(NotFound):
+            if not fetch_rule(self._queries, rule, self._parse).is_ours:
+                reason = f"the rule {rule} does not have our account and our comment"
+                raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
 
     def _change(self, rule: str, lifetime: int) -> None:
         self._queries.write("update_replication_rule", rule, {"lifetime": lifetime}, read=bool)
@@ -598,7 +610,7 @@ class RucioStager:
         if isinstance(error, CatalogueDenied):
             reason = f"Rucio refuses the login of account {account}: {error.reason}"
             return StagingRefused(self.name, reason, RefusalKind.PERMISSION)
-        if not isinstance(error, WriteRefused) or error.kind == _TEMPORARY:
+        if not isinstance(error, WriteRefused) or error.kind == "ReplicationRuleCreationTemporaryFailed":
             return StagingFailed(self.name, f"no usable answer to {verb} a rule: {error.reason}")
         kind, sentence = _REFUSALS.get(error.kind, _OTHER)
         if error.kind == "InvalidObject" and storage and f"'{activity}' is not one of" in error.reason:

@@ -44,6 +44,12 @@ _REQUEST_STATES = {
     "WAITING_APPROVAL": RequestState.UNAPPROVED,
     "INJECT": RequestState.QUEUED,
 }
+_RULE_REASONS = {
+    "STUCK": "its rule is stuck",
+    "SUSPENDED": "its rule is suspended",
+    "WAITING_APPROVAL": "its rule waits for approval",
+    "INJECT": "its rule is about to be taken up",
+}
 _GROUPINGS = frozenset({"ALL", "DATASET", "NONE"})
 PENDING_STATES = {"INJECT": "I", "WAITING_APPROVAL": "W"}
 UNFINISHED_STATES = frozenset({"REPLICATING", "STUCK", "SUSPENDED"})
@@ -187,20 +193,15 @@ def _movement(pairs: list[tuple[Lock, Rule]], held_until: datetime) -> Movement:
 def provenance_of(rule: Rule) -> Provenance:
     """Return the provenance of *rule*: its id, account, end and reason."""
     return Provenance(
-        reason=_rule_reason(rule), rule=rule.id, account=rule.account, expires_at=rule.expires_at
+        reason=rule_reason(rule), rule=rule.id, account=rule.account, expires_at=rule.expires_at
     )
 
 
-def _rule_reason(rule: Rule) -> str:
-    if rule.state == "SUSPENDED":
-        return "its rule is suspended"
-    if rule.state == "WAITING_APPROVAL":
-        return "its rule waits for approval"
-    if rule.state == "INJECT":
-        return "its rule is about to be taken up"
-    if rule.state == "STUCK":
-        return f"its rule is stuck: {rule.error}" if rule.error else "its rule is stuck"
-    return ""
+def rule_reason(rule: Rule) -> str:
+    """Return why *rule* does not hold its data, or not yet; empty: nothing to say."""
+    is_hopeless = request_state(rule.state, rule.error) is RequestState.FAILED
+    text = "no storage has the missing files" if is_hopeless else _RULE_REASONS.get(rule.state, "")
+    return f"{text}: {rule.error}" if text and rule.error else text
 
 
 def movement_without_locks(rule: Rule, *, held_until: datetime) -> Movement:

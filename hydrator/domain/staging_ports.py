@@ -10,7 +10,7 @@ element: a request for a rule that exists already is a renewal of it, so each ca
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
@@ -134,6 +134,11 @@ class ExistingRule:
     bytes: int | None = None
     reason: str = ""
     blocked: str = ""
+
+    @property
+    def last_moment(self) -> datetime:
+        """Return its end; the end of all time if it has none."""
+        return self.expires_at or datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,14 +339,12 @@ class _Planner:
         if (did, site) in self._kept:
             return True
         last = self._last_rule(did, site, facts)
-        return last is not None and (last.expires_at is None or last.expires_at - self.now > PIN_LIFETIME / 2)
+        return last is not None and last.last_moment - self.now > PIN_LIFETIME / 2
 
     def _last_rule(self, did: Did, site: Site, facts: CatalogueFacts) -> ExistingRule | None:
         """Return the rule of others that keeps the whole of *did* at *site* for longest."""
         rules = [rule for rule in facts.others_at(did, site) if rule.is_whole]
-        return max(
-            rules, key=lambda rule: (not rule.expires_at, rule.expires_at or self.now, rule.id), default=None
-        )
+        return max(rules, key=lambda rule: (rule.last_moment, rule.id), default=None)
 
     def _explain_no_pin(self, facts: CatalogueFacts, site: Site, ending: Sequence[Did]) -> str:
         """Return why the datasets *ending* cannot be pinned at *site*; empty if they can."""

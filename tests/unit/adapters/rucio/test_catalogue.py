@@ -218,6 +218,7 @@ def test_data_is_held_until_the_last_of_its_rules_ends(ends, last):
     [
         ("STUCK", "no source", "its rule is stuck: no source"),
         ("STUCK", "", "its rule is stuck"),
+        ("STUCK", "NO_SOURCES: f1", "no storage has the missing files: NO_SOURCES: f1"),
         ("SUSPENDED", "", "its rule is suspended"),
         ("REPLICATING", "old trouble", ""),
     ],

@@ -9,7 +9,7 @@ from adapters.rucio.staging import RucioStager, RuleOptions
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did
 from hydrator.domain.staging_ports import StagingQuery
-from tests.factories import CAM, L1, L2, NOON, RAL
+from tests.factories import CAM, HOUR, L1, L2, NOON, RAL
 
 SITES = frozenset({CAM, RAL})
 STORAGES = {"CAM-DISK": CAM, "RAL-DISK": RAL}
@@ -232,7 +232,15 @@ def test_odd_reserve_of_a_site_closes_this_site_only(stager, client):
     """R11: MinFreeSpace = -1."""
     client.get_rse_limits = lambda storage: {"MinFreeSpace": -1 if storage == "CAM-DISK" else 10**12}
     spaces = stager.list(StagingQuery(spaces=SITES)).spaces
-    assert spaces == {CAM: "CAM-DISK reports MinFreeSpace = -1", RAL: 99 * 10**12}
+    assert str(spaces.pop(CAM)).startswith("CAM-DISK: expected a number of 0 or more as 'MinFreeSpace'")
+    assert spaces == {RAL: 99 * 10**12}
+
+
+def test_site_with_two_disks_has_the_reason_in_the_place_of_its_space(stager, monkeypatch):
+    monkeypatch.setitem(STORAGES, "CAM-DISK2", CAM)
+    spaces = stager.list(StagingQuery(spaces=SITES)).spaces
+    assert "set storage for this site" in str(spaces.pop(CAM))
+    assert spaces == {RAL: 10**14}
 
 
 @pytest.mark.parametrize(("at_cam", "is_whole"), [(4, True), (3, False)])
@@ -253,6 +261,54 @@ def test_files_say_whether_a_dataset_is_whole_under_a_moving_rule_of_its_contain
     assert (rule.did, rule.site, rule.is_whole) == (L1, CAM, is_whole)
 
 
+def make_container(client, sizes):
+    """Let lofar:box be a container of the datasets in *sizes*; one that is deleted from it has no answer."""
+    kinds = {"box": "CONTAINER"} | dict.fromkeys(sizes, "DATASET")
+    client.get_metadata_bulk = lambda dids: [
+        {**did, "did_type": kinds[did["name"]], "is_open": False, "bytes": sizes.get(did["name"])}
+        for did in dids
+        if did["name"] in {"box", *sizes}
+    ]
+    client.list_content = lambda scope, name: [
+        {"scope": scope, "name": each, "type": "DATASET"} for each in kinds if each != "box"
+    ]
+    return Did("lofar:box")
+
+
+@pytest.mark.parametrize("account", ["carl", "hydrator"])
+def test_rules_on_all_datasets_of_a_container_keep_it_until_the_first_of_them_ends(stager, client, account):
+    box, soon = make_container(client, {"L1": 4000, "L2": 5000}), "Sat, 21 Nov 2026 13:00:00 UTC"
+    for rule, did, ends in (("r1", L1, soon), ("r2", L2, None), ("r3", L2, soon)):
+        client.add_rule(rule, did, locks_at="CAM-DISK", expires_at=ends, account=account)
+        client.rules[rule]["comments"] = OUR_COMMENT
+    assert ask(stager, box).rules == (), "nothing says that the files are there"
+    for lock in client.locks:
+        lock["state"] = "OK"
+    [kept] = [one for one in ask(stager, box, rules=client.rules).rules if one.did == box]
+    assert (kept.id, kept.site, kept.is_whole, kept.is_ours) == ("r1", CAM, True, False)
+    assert kept.expires_at == NOON + HOUR
+    client.locks = client.locks[:1]
+    assert ask(stager, box).rules == (), "a part of it is kept"
+
+
+def test_rule_of_ours_on_a_container_counts_for_its_dataset_as_a_rule_of_others(stager, client):
+    client.add_rule("r1", Did("lofar:box"), account="hydrator", comments=OUR_COMMENT)
+    client.locks = [{"scope": "lofar", "name": "L1", "rse": "CAM-DISK", "rule_id": "r1", "state": "OK"}]
+    rules = ask(stager, L1, rules=["r1"]).rules
+    assert {(one.did, one.is_ours) for one in rules} == {(Did("lofar:box"), True), (L1, False)}
+
+
+@odd
+def test_container_with_a_dataset_whose_rule_cannot_be_read_is_unread(stager, client, error):
+    box = make_container(client, {"L1": 4000, "L2": 5000})
+    for rule, did in (("r1", L1), ("r2", L2)):
+        client.add_rule(rule, did, locks_at="CAM-DISK")
+    fail_for_the_first(client, "get_replication_rule", error)
+    answer = ask(stager, box, L2)
+    assert set(answer.unread) == {box}
+    assert [one.did for one in answer.rules] == [L2]
+
+
 def test_rule_with_copies_on_two_disks_of_a_site_is_whole_if_one_is(stager, client, monkeypatch):
     monkeypatch.setitem(STORAGES, "CAM-DISK2", CAM)
     client.add_rule("r1", L1, locks_at="CAM-DISK")
@@ -265,15 +321,8 @@ def test_rule_with_copies_on_two_disks_of_a_site_is_whole_if_one_is(stager, clie
 
 def test_container_with_a_dataset_of_unknown_size_has_no_size(stager, client):
     """R18: the bytes of many containers are null; the sum of its datasets counts if all are known."""
-    sizes = {"box": None, "L1": 4000, "L2": 5000}
-    client.get_metadata_bulk = lambda dids: [
-        {**did, "did_type": "CONTAINER" if did["name"] == "box" else "DATASET", "is_open": False,
-         "bytes": sizes[did["name"]]} for did in dids if did["name"] in sizes
-    ]  # fmt: skip
-    client.list_content = lambda scope, name: [
-        {"scope": scope, "name": each, "type": "DATASET"} for each in ("L1", "L2")
-    ]
-    box = Did("lofar:box")
+    sizes = {"L1": 4000, "L2": 5000}
+    box = make_container(client, sizes)
     assert ask(stager, box).sizes == {box: 9000}
     sizes["L2"] = 0  # closed without a file
     assert ask(stager, box).sizes == {box: 4000}
