@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
 
 from hydrator.domain.ads.classad import list_literal, string_literal
 from hydrator.domain.errors import BadDid
@@ -27,7 +26,7 @@ from hydrator.submit.dataset_names.lookup import (
     strip_tar,
 )
 
-_BETWEEN_PATHS = re.compile(r"""[\s,;=\[\]'"]+""")
+_BETWEEN_PATHS = re.compile(r"""[\s,;:|=\[\](){}'"\\]+""")
 """What stands between the paths in a text, such as ``msin=[/data/L1.ms,/data/L2.ms]``."""
 
 
@@ -104,9 +103,8 @@ def _find_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> It
     if isinstance(inputs, str):
         found = {rules.find_did(text, run_dids) for text in (inputs, *_BETWEEN_PATHS.split(inputs)) if text}
         yield from (did for did in run_dids if did in found)
-    elif isinstance(inputs, Mapping) and inputs.get("class") in {"File", "Directory"}:
-        place = str(inputs.get("path") or inputs.get("location") or "")
-        name = inputs.get("basename") or base_name(unquote(urlsplit(place).path))
+    elif isinstance(inputs, Mapping) and inputs.get("class") in ("File", "Directory"):
+        name = inputs.get("basename") or base_name(str(inputs.get("path") or inputs.get("location") or ""))
         if did := rules.find_did(str(name), run_dids):
             yield did
         else:

@@ -254,7 +254,11 @@ def test_text_input_with_the_path_of_a_dataset_counts():
 
 
 @pytest.mark.parametrize(
-    "text", ["/data/L1.ms,/data/L2.ms", "msin=[/data/L1.ms, '/data/L2.ms']", "L2.ms /d/L1.ms_76a2361e.tar;x"]
+    "text",
+    [
+        *("/data/L1.ms,/data/L2.ms", "msin=[/data/L1.ms, '/data/L2.ms']", "L2.ms /d/L1.ms_76a2361e.tar;x"),
+        *("/data/L1.ms:/data/L2.ms", "{(/d/L1.ms)|file:///d/L2.ms}", "msin=/d/L1.ms\\\n/d/L2.ms"),
+    ],
 )
 def test_text_input_with_several_paths_names_all_datasets(text):
     """Case S24 of cases/submit.md."""
@@ -284,6 +288,12 @@ def test_datasets_are_found_inside_cwl_objects(inputs):
     assert find_required_dids({"in": inputs}, NamingRules(), RUN) == RUN
     rules = NamingRules({"L1.ms": RUN[0], "L2.ms": RUN[1]})
     assert find_required_dids({"in": inputs}, rules, ()) == RUN
+
+
+@pytest.mark.parametrize("place", ["file://[::1/d/L1.ms", "/d/run#1/L1.ms", "/d/what?/100%/L1.ms/"])
+def test_dataset_is_found_by_a_place_that_is_no_valid_url(place):
+    odd = {"class": ["File"], "path": "/d/L2.ms"}
+    assert find_required_dids({"in": directory(place), "odd": odd}, NamingRules(), RUN) == RUN
 
 
 def test_content_of_a_dataset_is_not_searched():
