@@ -45,12 +45,12 @@ _ALWAYS_SET = (
     "local_scratch_dir",
 )
 """Options of [cluster] that both versions have; if they are unset, Rapthor takes the whole node."""
-_VALUES_OF_ONE_MACHINE = ("single_machine", "0", "False", "auto", "ephemeral", "local_dask", "sync")
-_MACHINE_WORDS = {
-    *("address", "cluster", "container", "core", "cores", "cpu", "cpus", "dask", "gpu", "gpus", "host"),
-    *("hosts", "memory", "mpi", "ncores", "ncpu", "ncpus", "node", "nodes", "port", "prefect", "scheduler"),
-    *("scratch", "slurm", "thread", "threads", "tmp", "url", "worker", "workers"),
-}
+_LOCAL_SERVICES = ("auto", "ephemeral", "local_dask", "sync")
+"""Values of the options of services, which are removed, that speak of the job's own machine."""
+_MACHINE_WORD = re.compile(
+    "(?:^|_)(?:address|cluster|container|n?core|n?cpu|dask|gpu|host|mem|memory|mpi|node|port|prefect|scheduler"
+    "|scratch|slurm|(?:n|num|max)?thread|tmp|url|worker)s?(?:_|$)"
+)
 """A word in the name of an option, in any section, that makes it an option of a machine."""
 
 
@@ -115,10 +115,10 @@ def _slot_value(parset: Parset, section: str, option: str, text: str, changes: M
     rule = _RULES.get(section, {}).get(option)
     written = _show(option, text)
     if rule is None:
-        if section == "cluster" or not _MACHINE_WORDS.isdisjoint(option.split("_")):
+        if section == "cluster" or _MACHINE_WORD.search(option):
             changes.unknown.append(f"[{section}] {written}")
         return text
-    if rule == _KEEP or text.strip() in (*UNSET_VALUES, *_VALUES_OF_ONE_MACHINE):
+    if rule == _KEEP or text.strip() in (*UNSET_VALUES, "0", *(_LOCAL_SERVICES if rule == _REMOVE else ())):
         return text
     if rule == _REMOVE:
         changes.replaced.append(f"{written} is removed")

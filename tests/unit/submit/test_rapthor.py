@@ -141,6 +141,8 @@ def test_job_parset_names_what_the_wrapper_fills_in():
         ("mem_per_node_gb = 384", "{memory_gb:384}"),
         ("local_scratch_dir = /fast", "{scratch}"),
         ("global_scratch_dir = /shared", "{scratch}"),
+        ("local_scratch_dir = auto", "{scratch}"),
+        ("max_threads = False", "{cores}"),
         ("dir_local = /fast", None),
         ("use_container = True", "False"),
         ("dask_scheduler = tcp://login:8786", None),
@@ -188,6 +190,8 @@ def test_option_that_fits_every_machine_is_kept_without_a_word(written):
     [
         ("[cluster]\nray_head = login\n", "[cluster] ray_head = login"),
         ("[imaging]\nmpi_hosts = a, b\n", "[imaging] mpi_hosts = a, b"),
+        ("[observation]\nnumthreads = 96\n", "[observation] numthreads = 96"),
+        ("[imaging]\nidg_mem = 300\n", "[imaging] idg_mem = 300"),
         ("[imaging]\nshared_facet_rw = True\n", ""),
     ],
 )
