@@ -75,22 +75,23 @@ _HEAD = """\
 """
 
 _MACROS = rf"""
-# Patterns of what a user wrote, as unparse prints it without evaluating it ("" if absent): a list of strings, {{ "x:a","x:b" }};
-# names with a comma after each, x:a,x:b, . The repeats *+, ++ and ?+ are *, + and ? that never go back: no text takes long.
+# Patterns of what a user wrote. unparse(X) is the text of X, which it does not evaluate; "" if X is absent. LIST: a list of
+# strings, {{ "x:a","x:b" }}. NAMES: x:a,x:b, . The repeats *+, ++ and ?+ are *, + and ? that never go back: no text takes long.
 DATALOCALITY_LIST = "^\\s*\\{{\\s*\"[^\"\\\\]*+\"(?:\\s*+,\\s*+\"[^\"\\\\]*+\")*+\\s*\\}}$"
 DATALOCALITY_NAMES = "^(?:(?=[^,]{{1,{MAX_DID_CHARS}}},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++$"
-# Tests of these texts. NONE: no list; a pool's default may be undefined. PLAIN: a list of strings, a string, or split() of one.
-# VALUES: each of the four options is absent or plain. JOINED, which is evaluated only if the list is PLAIN: the names with
-# commas between; a string is split at commas and blanks. MACRO: the schedd would expand $(X) or $ENV(X) in these two, to which
-# the transform adds a clause; such a macro may name itself, or a secret.
+# Tests of these texts. NONE: no list; undefined counts as none: a pool's default, or what was deleted of one job of a cluster.
+# PLAIN: a list of strings, a string, or split() of one. OPTIONS: the four options; VALUES: each is absent or plain. JOINED,
+# evaluated only if the list is PLAIN: the names with commas; a string is split at commas and blanks. MACRO: Requirements or
+# Rank has $(X) or $ENV(X), which the schedd would expand when the transform adds a clause; X may name itself, or a secret.
 DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets) == "undefined")
 DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
 DATALOCALITY_OPTIONS = strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
 DATALOCALITY_VALUES = regexp("^(?:undefined|\"(?:auto|require|wait)\")?+,(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$", $(DATALOCALITY_OPTIONS), "i")
 <joined>DATALOCALITY_MACRO = regexp("[$][A-Za-z]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
-# What may stay for the negotiator and slots, which evaluate it. GPU, of GPUPreference;RequireGPUs: no preference, or signs,
-# numbers, strings and the listed words, without GPU after the ; because RequireGPUs must not name itself. MADE, of OWN, for
-# jobs that a transform has changed: strings and numbers, then signs, numbers and the words of our rank and clause.
+# What may stay for the negotiator and slots, which evaluate it. GPU, of GPUPreference;RequireGPUs (a rank of slots by their
+# GPUs, and HTCondor's require_gpus): no preference, or signs, numbers, strings and the listed words, without GPU after the ;
+# because RequireGPUs must not name itself. MADE, of OWN, which is what the transform below writes: strings and numbers; then
+# signs, numbers and the words of our rank and clause.
 DATALOCALITY_GPU = "^(?:;|(?![^;]*+;.*GPU)(?:[^\\w\"']|[0-9][0-9.E+]*+|\"[^\"\\\\]*+\"|(?:TARGET[.]\\w++|MY[.]RequireGPUs|countMatches|regexp|is|true|Capability|DeviceName|GlobalMemoryMb)\\b)++$)"
 DATALOCALITY_MADE = "^(?:\"[^\"\\\\]*+\"|[0-9]++|undefined)*+;(?:[^A-Za-z0-9_\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|time|true|is|undefined)\\b)*+$"
 DATALOCALITY_OWN = strcat(unparse(DataLocalityKey), unparse(DataLocalityLane), unparse(DataLocalityAnyAfter), unparse(DataLocalityMaxAge),";",unparse(DataLocalityRank),";",unparse(DataLocalityHere))
@@ -114,7 +115,7 @@ DATALOCALITY_JOINED = regexps("(^|,)([^:,]++)(?=,|$)", $(DATALOCALITY_WRITTEN), 
 """
 
 _TRANSFORM = rf"""
-# --- the transform
+# --- the transform: a job with RequiredDatasets gets a key, a rank, the end of its wait and a clause; other jobs stay as they are
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    # The negotiator evaluates GPUPreference of every job: only a plain one stays. EVALMACRO X Y gives the macro X the value of Y.
@@ -122,14 +123,14 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    if $(dl_gpu)
       DELETE GPUPreference
    endif
-   # All that follows: for jobs that no schedd has transformed yet. One that Condor-C or a job router sent says that it is, and
-   # is new unless it is MADE. The factory of a late-materialized cluster, which has its own number as JobFactoryId, is no job:
-   # the schedd transforms its jobs one by one.
+   # All that follows: for new jobs. A job that Condor-C or a job router sent has DataLocalityTransformed of another schedd; it
+   # is new all the same, unless its texts are MADE. The factory of a late-materialized cluster, which has its own number as
+   # JobFactoryId, is not a job: the schedd transforms its jobs one by one.
    EVALMACRO dl_new unparse(JobFactoryId) != unparse(ClusterId) && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
    if $(dl_new)
-   # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate the first three: no user makes them.
-   # good: a list, all is plain. free: no list, and no option of ours if the universe is vanilla. wrong: other jobs of the
-   # vanilla, java, parallel and vm universes. late: those that are late-materialized.
+   # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate these three: a user's are deleted.
+   # good: vanilla (5), a list, all is plain. free: no list, and no option if vanilla. wrong: the others of the vanilla, java,
+   # parallel and vm universes (5, 10, 11, 13). late: those of them that are late-materialized.
    DELETE DataLocalityRank
    DELETE DataLocalityHere
    DELETE DataLocalityAnyAfter
@@ -223,8 +224,8 @@ SUBMIT_REQUIREMENT_DataLocalityLocal_REASON = "RequiredDatasets has no effect he
 SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING = true
 <checks>"""
 _CHECKS_REFUSE = rf"""
-# A vanilla job with datasets was transformed, or is a factory, of a factory, or held for a reason. What a transform deletes of
-# one row of a cluster is then undefined.
+# DONE: the job was transformed, is a factory or of one, is held for a reason, is not vanilla, or has no list. A job that is
+# none of these was submitted while the transform was not in force.
 DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || unparse(JobFactoryId) != "" || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
 SUBMIT_REQUIREMENT_DataLocalityTransform = evalInEachContext($(DATALOCALITY_DONE), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"
