@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hydrator.diagnostics.check.findings import Finding, Level, failure, warning
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.model import to_unix
-from hydrator.domain.text import format_count, format_duration, format_time
+from hydrator.domain.text import format_count, format_duration, format_time, shorten_list
 from hydrator.reconcile.demand import WRONG_KEY_TODO, describe_wrong_keys
 from hydrator.reconcile.view import CycleView, DatasetView, SiteView
 
@@ -125,15 +125,15 @@ def _find_site_problems(sites: Sequence[SiteView]) -> Iterator[Finding]:
 
 def _find_refused_content(view: CycleView) -> Iterator[Finding]:
     """Yield findings for datasets, keys of sets and ads that the daemon does not publish or accept."""
-    for did, spellings in view.demand.misspelt.items():
-        message = (
-            f"no catalogue has the demanded dataset {did}, but one has the name in another letter case:"
-            f" {', '.join(spellings)}"
-        )
+    if misspelt := view.demand.misspelt:
+        names = [f"{did} (there {', '.join(spellings)})" for did, spellings in misspelt.items()]
+        message = f"demanded names that a catalogue has only in another letter case: {shorten_list(names)}"
         todo = "submit the jobs again, or correct the pin, with the catalogue's spelling"
         yield warning("letter case", message, todo)
-    for clash in view.demand.clashes:
-        message = f"not advertised, because these names differ only in letter case: {', '.join(clash)}"
+    if clashes := [", ".join(clash) for clash in view.demand.clashes]:
+        message = (
+            f"not advertised, because these names differ only in letter case: {shorten_list(clashes, '; ')}"
+        )
         yield warning("letter case", message, "rename one of these datasets in the catalogue")
     if wrong_keys := view.demand.wrong_keys:
         yield warning("keys", describe_wrong_keys(wrong_keys), f"submit them again, {WRONG_KEY_TODO}")

@@ -26,6 +26,9 @@ from hydrator.reconcile.view import CycleView, DatasetView, DemandView, PacingVi
 if TYPE_CHECKING:
     from hydrator.staging.overview import StagingOverview
 
+_MAX_LINES = 5
+"""Most lines of one kind that ``hydrator status`` prints."""
+
 
 def print_plan(view: CycleView) -> None:
     rows = [
@@ -93,7 +96,8 @@ def _staging_lines(overview: "StagingOverview | None") -> Iterable[str]:
     stuck = f", {stuck_count} stuck" if stuck_count else ""
     in_flight = format_bytes(sum(overview.in_flight_bytes.values()))
     yield f"staging: mode {overview.mode}, {requests}{stuck}, {in_flight} on the way (hydrator staging list)"
-    yield from (f"staging: {row.description}" for row in overview.planned)
+    planned = [f"staging: {row.description}" for row in overview.planned]
+    yield from _first_lines(planned, "planned requests: see hydrator staging list")
 
 
 def pacing_line(pacing: PacingView, now: datetime) -> str:
@@ -123,17 +127,26 @@ def _ago(moment: UnixTime | None, now: datetime, missing: str = "never") -> str:
 
 def _demand_problems(demand: DemandView) -> Iterable[str]:
     """Yield the demand that is refused, that some catalogue did not answer about, or that none has."""
-    for text, reason in demand.refused.items():
-        yield f"a job names {text!r}, which is not a DID: {reason}"
-    unseen = defaultdict[str, list[Did]](list)
+    refused = [f"a job names {text!r}, which is not a DID: {why}" for text, why in demand.refused.items()]
+    yield from _first_lines(refused, "such names: see hydrator status --json")
+    by_reason = defaultdict[str, list[Did]](list)
     for did, reason in demand.unseen.items():
-        unseen[reason].append(did)
-    for reason, dids in unseen.items():
+        by_reason[reason].append(did)
+    unseen = []
+    for reason, dids in by_reason.items():
         some = dids[0] if len(dids) == 1 else f"{counted(len(dids), 'dataset')}, for example {dids[0]}"
-        yield f"not all catalogues answered about {some}: {reason}"
+        unseen.append(f"not all catalogues answered about {some}: {reason}")
+    yield from _first_lines(unseen, "such reasons: see hydrator status --json")
     if absent := demand.absent:
         many = f"no site has {counted(len(absent), 'demanded dataset')}, for example {absent[0]}"
         yield f"{many}: check the spelling with hydrator datasets; hydrator run-anywhere does not help"
+
+
+def _first_lines(lines: Sequence[str], others: str) -> Iterable[str]:
+    """Yield the first of *lines*, and the number of the *others*: jobs can name any number of texts."""
+    yield from lines[:_MAX_LINES]
+    if len(lines) > _MAX_LINES:
+        yield f"{len(lines) - _MAX_LINES} more {others}"
 
 
 def print_sites(sites: Iterable[SiteView], now: datetime) -> None:
@@ -176,7 +189,8 @@ def print_provenance(rows: Iterable[DatasetSource], now: datetime) -> None:
     """Print the sources of datasets' states."""
     cells = []
     for row in rows:
-        why = row.why + (f"; since then: {row.unseen}" if row.unseen and row.site else "")
+        since_then = f"since then: {row.unseen}" if row.unseen and row.as_of else ""
+        why = "; ".join(filter(None, (row.why, since_then)))
         place = (row.site or "-", (row.state or "") + format_percent(row.fraction), _ago(row.as_of, now, ""))
         cells.append((row.did, row.catalogue, *place, row.storage, row.call, why))
     print_table(("dataset", "catalogue", "site", "state", "read", "storage", "by", "why"), cells)

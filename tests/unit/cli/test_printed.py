@@ -23,7 +23,7 @@ from hydrator.domain.text import format_time
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
 from hydrator.reconcile.result import build_knowledge
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, DatasetSource
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import DatasetView, PacingView, PublisherView, build_datasets
@@ -239,6 +239,42 @@ def test_status_shows_refused_and_unanswered_demand_and_reads_no_markup_in_names
     text = " ".join(capsys.readouterr().out.split())
     assert "a job names '[red]x[/]', which is not a DID: it has no scope" in text
     assert f"not all catalogues answered about 2 datasets, for example {RIGHT}: [bold]" in text
+
+
+def test_status_shows_the_first_of_many_refused_and_unanswered_names_and_counts_the_others(capsys):
+    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
+    status, _ = cycle_of(RIGHT, memories={"rucio": memory})
+    many = replace(
+        status.cycle.demand,
+        refused={f"L{number}": "it has no scope" for number in range(500)},
+        unseen={Did(f"lofar:L{number}"): f"no answer about lofar:L{number}" for number in range(500)},
+    )
+    show.print_status(replace(status, cycle=replace(status.cycle, demand=many)), NOON)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 25
+    assert sum("which is not a DID" in line for line in lines) == 5
+    assert sum("not all catalogues answered" in line for line in lines) == 5
+    assert sum(line.startswith("495 more such") for line in lines) == 2
+
+
+def test_provenance_of_an_old_answer_has_the_reason_of_the_last_failure_alone_or_after_its_own(capsys):
+    def row(why: str, unseen: str | None, as_of: int | None = to_unix(NOON)) -> DatasetSource:
+        return DatasetSource(L1, "rucio", unseen, Site("UK"), DatasetState.AVAILABLE, as_of, why)
+
+    rows = [
+        row("rule r1", None),
+        row("", "timeout"),
+        row("rule r1", "timeout"),
+        row("timeout", "timeout", None),
+    ]
+    show.print_provenance(rows, NOON)
+    whys = [" ".join(line.split()).partition("UK ")[2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert whys == [
+        "AVAILABLE 0 s ago rule r1",
+        "AVAILABLE 0 s ago since then: timeout",
+        "AVAILABLE 0 s ago rule r1; since then: timeout",
+        "AVAILABLE timeout",
+    ]
 
 
 def test_a_share_is_rounded_down(capsys):

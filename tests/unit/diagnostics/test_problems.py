@@ -76,10 +76,13 @@ def test_a_failing_catalogue_is_named_once_with_the_time_of_its_failure():
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
-        ({"misspelt": {"lofar:l1": ["Lofar:L1"]}}, "no catalogue has the demanded dataset lofar:l1"),
         (
-            {"clashes": [["Lofar:L1", "lofar:l1"]]},
-            "these names differ only in letter case: Lofar:L1, lofar:l1",
+            {"misspelt": {f"lofar:l{n}": [f"Lofar:L{n}"] for n in range(500)}},
+            "only in another letter case: lofar:l0 (there Lofar:L0), lofar:l1 (there Lofar:L1),",
+        ),
+        (
+            {"clashes": [[f"Lofar:L{n}", f"lofar:l{n}"] for n in range(500)]},
+            "these names differ only in letter case: Lofar:L0, lofar:l0; Lofar:L1, lofar:l1;",
         ),
         (
             {"wrong_keys": {"c12.269@ap1": 3}},
