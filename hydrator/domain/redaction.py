@@ -30,7 +30,8 @@ _PART = re.compile(r"[A-Za-z0-9+/=_~-]{16,}")
 """A word that is hidden if it is a part of a secret: servers shorten tokens in their messages."""
 _MAX_SECRETS = 100
 _LABELLED_SECRET = re.compile(
-    r"(?i)\b((?:bearer|basic)\s+|(?:x-rucio-auth-token|x-rucio-password|authorization|password|passwd|pwd"
+    r"(?i)(?<![\w./+@:-])/[\w./+@-]{1,400}: |"  # a file is no label: /etc/token: Permission denied
+    r"\b((?:bearer|basic)\s+|(?:x-rucio-auth-token|x-rucio-password|authorization|password|passwd|pwd"
     r"|client_secret|access_token|refresh_token|token)[\"']?\s*[=:]\s*[\"']?(?:(?:bearer|basic)\s+)?)"
     r"([A-Za-z0-9._~+/=-]{6,})"
 )
@@ -178,4 +179,4 @@ def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
 def redact(text: str) -> str:
     """Return *text*, complete lines of output, without the secrets in :data:`SECRETS` or labelled ones."""
     text = _JWT.sub(SECRET_PLACEHOLDER, SECRETS.hide(text))
-    return _LABELLED_SECRET.sub(rf"\g<1>{SECRET_PLACEHOLDER}", text)
+    return _LABELLED_SECRET.sub(lambda found: found[1] + SECRET_PLACEHOLDER if found[1] else found[0], text)

@@ -23,8 +23,8 @@ from hydrator.domain.redaction import SECRETS
 
 _MAX_SECRET_BYTES: Final = 16_384
 """Largest size of a file with a secret, in bytes; a larger file is not a secret."""
-_NON_SECRET_KEYS: Final = frozenset({"config_file", "tokens_file"})
-"""Keys of files without secrets: HTCondor's configuration, and hashes."""
+_NON_SECRET_KEYS: Final = frozenset({"config_file", "tokens_file", "sites_file"})
+"""Keys of files without secrets: HTCondor's configuration, hashes, and what the daemon publishes."""
 _SECRET_KEY_SUFFIXES: Final = ("password", "passphrase", "secret", "token")
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _find_values(section: object, key: str = "") -> Iterator[tuple[str, object]]
 
 
 def _unreadable_reason(path: Path, key: str) -> str | None:
-    if not key.endswith((*SECRET_KEY_ENDINGS, "token_directory")):
+    if not key.endswith((*SECRET_KEY_ENDINGS, "token_directory")) or key == "publish.sites_file":
         return None
     try:
         has_content = any(path.iterdir()) if path.is_dir() else read_limited(path, _MAX_CREDENTIAL_BYTES)

@@ -61,6 +61,9 @@ def test_known_secret_is_removed_in_every_encoding(logged, style):
         '{"X-Rucio-Password":"c4naryc4nary"}',
         "GET https://x/authn/token?access_token=c4naryc4nary&x=1",
         "password=c4naryc4nary",
+        "/etc/token: bearer c4naryc4nary",
+        "https://x/token: c4naryc4nary",
+        "/authn token: c4naryc4nary",
         "token eyJc4nary0.eyJpc3MiOiJwb29s.c4nary-c4nary_",
     ],
 )
@@ -72,6 +75,9 @@ def test_a_secret_in_its_usual_dress_is_taken_out(text):
 def test_ordinary_lines_stay_as_they_are():
     line = json.dumps({"event": "cycle", "changed": {"UK in file": "lofar:L1 came"}, "token_file": "x"})
     assert redact(line) == line
+    for name in ("token", "rucio-password", "a.b/token"):
+        line = json.dumps({"why": f"/etc/{name}: Permission denied", "other": f"in /etc/{name}: it is empty"})
+        assert redact(line) == line
     assert "secret" not in redact("there was no token for this pool; 3 tokens: none of them")
 
 

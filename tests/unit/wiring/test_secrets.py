@@ -50,6 +50,14 @@ def test_secrets_of_the_submit_section_are_not_checked(settings, tmp_path):
     assert find_unreadable_secrets(made) == {}
 
 
+def test_the_sites_file_is_the_daemons_own_and_no_secret(settings, tmp_path):
+    made = settings(submit={"daemon_url": "https://daemon"}, publish={"sites_file": "sites.json"})
+    assert find_unreadable_secrets(made) == {}
+    (tmp_path / "sites.json").write_text('{"lofar:L123456_SB001": ["RAL"]}')
+    register_secrets(made)
+    assert redact("lofar:L123456_SB001 is at RAL") == "lofar:L123456_SB001 is at RAL"
+
+
 @pytest.mark.parametrize(("mode", "is_named"), [(0o600, False), (0o604, True), (0o620, True)])
 def test_secret_that_other_users_may_read_or_write_is_a_finding(settings, tmp_path, mode, is_named):
     """A certificate is public, and the key of another catalogue is as secret as its password."""
