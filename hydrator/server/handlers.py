@@ -5,7 +5,7 @@ Async handlers run in the event loop; the other handlers run in threads.
 
 import gzip
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -16,13 +16,14 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hydrator.diagnostics.why.query import parse_job_number
 from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, SiteAd, to_unix
 
 from .api.dataset_query import MAX_NAME_COMPARED, find_similar_sites, parse_dataset_query, parse_set_keys
 from .middleware import can_see_all_sites
-from .pages.why import BAD_JOB, JobQuery, parse_job_query, render_why_page
+from .pages.why import BAD_JOB, render_why_page
 from .responses import HttpError, accepts_gzip, busy_error, bytes_response, html_response, json_response
 from .view import ServerState, view_datasets, view_sets, view_sites
 
@@ -31,6 +32,7 @@ UNTIL_HEADER: Final = "X-DataLocality-OpenUntil"
 MAX_AGE: Final = timedelta(seconds=10)
 """HTTP caches may serve an ad this long without a new request: far less than the period of a hook."""
 STALE_IF_ERROR: Final = timedelta(days=1)
+_MAX_FIELD_CHARS: Final = 200
 
 StateGetter = Callable[[], ServerState]
 """Returns the present state; called once a request, from several threads."""
@@ -216,18 +218,21 @@ class JobRoute:
                 " set publish.http.tokens_file, or run hydrator why"
             )
             raise HttpError(403, "no tokens", detail)
-        query = parse_job_query(request.query_params)
-        answers, status = self._answer(query, self._explain) if query else ([], 200)
-        page = render_why_page(query, answers, now=self._get_state().now)
+        fields = {name: text.strip()[:_MAX_FIELD_CHARS] for name, text in request.query_params.items()}
+        answers, status = self._answer(fields, self._explain) if fields else ([], 200)
+        page = render_why_page(fields, answers, now=self._get_state().now)
         return html_response(request, page, status)
 
-    def _answer(self, query: JobQuery, explain: JobExplainer) -> tuple[list[RenderedAnswer] | str, int]:
-        if query.cluster_and_proc is None:
+    def _answer(
+        self, fields: Mapping[str, str], explain: JobExplainer
+    ) -> tuple[list[RenderedAnswer] | str, int]:
+        number = parse_job_number(fields.get("job", ""))
+        if number is None or fields.keys() - {"job", "schedd"}:
             return BAD_JOB, 400
         if not self._lock.acquire(blocking=False):
             raise busy_error("the daemon is explaining another job", 5)
         try:
-            return explain(*query.cluster_and_proc, query.schedd or None), 200
+            return explain(*number, fields.get("schedd") or None), 200
         except ConfigError as error:
             return "; ".join(error.problems), 400
         except PoolError as error:

@@ -13,6 +13,7 @@ from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.diagnostics.overview.saved import ReloadFailure, Status
 from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.openings import Openings
 from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers, read_site_answers
 from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.ports import PoolLoad
@@ -98,6 +99,11 @@ class ServerState:
     def snapshot(self) -> Snapshot:
         """The facts by site; empty before the first cycle."""
         return self.knowledge.snapshot if self.knowledge else Snapshot({})
+
+    @property
+    def openings(self) -> Openings | None:
+        """The sets whose jobs may read from elsewhere; None if reads are not paced."""
+        return self.knowledge.openings if self.knowledge else None
 
     @property
     def problems(self) -> list[Finding]:
@@ -193,10 +199,9 @@ def view_sets(state: ServerState, keys: Collection[str] = (), limit: int = MAX_S
         entries = sorted(by_name, key=attrgetter("job_count"), reverse=True)[:limit]
     shown_keys = {entry.key for entry in entries if entry.key is not None}
     answers = {site: read_set_answers(ad, state.now, shown_keys) for site, ad in sorted(state.ads.items())}
-    openings = state.knowledge.openings if state.knowledge else None
 
     def view(entry: DemandEntry) -> SetView:
-        outlook = openings.outlooks.get(entry.key) if openings and entry.key else None
+        outlook = state.openings.outlooks.get(entry.key) if state.openings and entry.key else None
         staging = explain_for_job(state.staging, entry.dids, state.now) if state.staging else ()
         return SetView(
             entry.key,

@@ -33,8 +33,16 @@ from .pool_facts import (
 from .schedd_facts import ScheddFacts, fetch_schedd_facts
 from .summary import JobSummary, summarize_jobs
 
-JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
-"""The number of a job (``12.0``), or of a cluster for all its jobs (``12``), as a user types it."""
+_JOB_NUMBER = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
+
+
+def parse_job_number(text: str) -> tuple[int, int | None] | None:
+    """Return cluster and proc of a job, ``12.0``, or of a cluster, ``12``, whose proc is None.
+
+    Return None if *text* is not such a number.
+    """
+    match = _JOB_NUMBER.match(text)
+    return (int(match[1]), None if match[2] is None else int(match[2])) if match else None
 
 
 StagingExplainer = Callable[[Sequence[Did], str | None], tuple[str, ...]]

@@ -7,7 +7,7 @@ from hydrator.diagnostics.problems import describe_dataset
 from hydrator.domain.model import DaemonKnowledge, Did
 from hydrator.server.view import ServerState, view_datasets
 
-from .html import SIGNS, PageContext, render_page
+from .html import PageContext, render_page
 
 MAX_SETS: Final = 20
 """Largest number of sets of datasets that the page lists."""
@@ -42,5 +42,4 @@ def render_dataset_page(
         requests=[row for row in staging.requests if row.did == did]
         if (staging := server_state.staging)
         else (),
-        signs=SIGNS,
     )

@@ -104,6 +104,7 @@ def _build_environment() -> Environment:
         "thousands": "{:,}".format,
         "shell_quote": shlex.quote,
     }
+    environment.globals["signs"] = SIGNS
     return environment
 
 

@@ -4,24 +4,26 @@ The functions are pure: they take values and return HTML.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
 from hydrator.diagnostics.overview.locality_history import LocalityOverview, LocalitySpan
 from hydrator.domain.model import DatasetState, Did, Site, Snapshot
+from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import format_count, format_percent, shorten_list
 from hydrator.reconcile.view import SiteView
 from hydrator.server.view import ServerState, view_sites
+from hydrator.staging.overview import StagingOverview
+from hydrator.staging.table import Request
 from hydrator.state.reports import begin_of_hour
 
 from .filters import PER_PAGE, STATES, Selection
-from .html import SIGNS, PageContext, format_share, render_page
+from .html import PageContext, format_share, render_page
 from .queued_sets import build_queued_sets
 from .site import SiteRow
-from .staging import build_arrivals, build_staging_section
 
 SHOWN_HOURS: Final = 48
 """Hours of the chart by hour, the present one included."""
@@ -67,6 +69,10 @@ MAX_PLACES: Final = 5
 """Largest number of sites that a row of a dataset names for each state."""
 MAX_NEEDS: Final = 5
 """Largest number of needs at the top of the page; a reader can open the others."""
+MAX_ARRIVALS: Final = 4
+"""Largest number of requests on their way that the top of the page shows."""
+MAX_REQUESTS: Final = 100
+"""Largest number of requests, and of planned requests, that the page lists."""
 
 
 def render_overview(
@@ -78,6 +84,7 @@ def render_overview(
 ) -> str:
     """Render the page with the datasets of *selection*; *can_explain_jobs* adds the form for idle jobs."""
     rows = [SiteRow.of(site, server_state.now, server_state.max_age) for site in view_sites(server_state)]
+    arrivals = _select_arrivals(server_state.staging)
     needs, cycle = server_state.problems, server_state.cycle
     verdict, summary = _judge(len(needs), server_state.not_ready_reason)
     return render_page(
@@ -99,11 +106,13 @@ def render_overview(
         datasets=_select_datasets(server_state, selection or Selection()),
         selection=selection or Selection(),
         states=STATES,
-        signs=SIGNS,
         locality=server_state.locality,
         charts=build_charts(server_state.locality, server_state.now),
-        arrivals=build_arrivals(server_state.staging),
-        staging=build_staging_section(server_state.staging),
+        arrivals=arrivals,
+        arrived_bytes=sum(row.bytes * (row.share_done or 0) for row in arrivals),
+        max_arrivals=MAX_ARRIVALS,
+        staging=_sort_requests(server_state.staging),
+        max_requests=MAX_REQUESTS,
         changes=server_state.changes[-MAX_CHANGES:][::-1],
     )
 
@@ -111,7 +120,7 @@ def render_overview(
 def _judge(need_count: int, waiting_reason: str | None) -> tuple[str, str]:
     """Return the health in one word, and in one sentence.
 
-    A daemon that publishes nothing, because it starts, needs nobody: it waits.
+    A daemon that starts and publishes nothing yet is waiting: no person has to do anything.
     """
     if need_count:
         return (
@@ -130,6 +139,21 @@ def _group_sites(sites: Iterable[SiteView]) -> list[tuple[str, str]]:
     return [(shorten_list(of_reason), reason) for reason, of_reason in names.items()]
 
 
+def _select_arrivals(overview: StagingOverview | None) -> list[Request]:
+    """Select the requests of data that have not arrived; those that end first come first."""
+    requests = overview.requests if overview else ()
+    rows = [row for row in requests if row.kind is StagingKind.STAGE and not row.is_complete]
+    return sorted(rows, key=lambda row: (row.ready_at is None, row.ready_at or row.asked_at, row.did))
+
+
+def _sort_requests(overview: StagingOverview | None) -> StagingOverview | None:
+    """Return *overview* with stuck requests first; None if staging is off and no request is open."""
+    if overview is None or (overview.mode == "off" and not overview.requests):
+        return None
+    rows = sorted(overview.requests, key=lambda row: (not row.is_stuck, row.is_complete, row.asked_at))
+    return replace(overview, requests=tuple(rows))
+
+
 def _list_places(snapshot: Snapshot, did: Did, sites: Sequence[Site]) -> list[tuple[DatasetState, str]]:
     """Return each state of *did* with the sites that have it, in words; the best state first."""
     names: defaultdict[DatasetState, list[str]] = defaultdict(list)
@@ -142,13 +166,14 @@ def _list_places(snapshot: Snapshot, did: Did, sites: Sequence[Site]) -> list[tu
 
 @dataclass(frozen=True, slots=True)
 class _DatasetTable:
-    """One page of the selected datasets; ``known_count`` is the number of all known datasets."""
+    """One page of the selected datasets; ``known_count`` is the number of all known datasets.
+
+    A row has the DID, the number of its jobs, the reason why no catalogue answered, and its places.
+    """
 
     known_count: int
     caption: str
-    rows: Sequence[tuple[Did, list[tuple[DatasetState, str]]]]
-    jobs: Mapping[Did, int]
-    unseen: Mapping[Did, str]
+    rows: Sequence[tuple[Did, int, str | None, list[tuple[DatasetState, str]]]]
     all_sites: Sequence[Site]
     page: int
     page_count: int
@@ -181,9 +206,10 @@ def _select_datasets(server_state: ServerState, selection: Selection) -> _Datase
     return _DatasetTable(
         known_count=len(dids),
         caption=f"{format_count(len(selected), 'dataset')}{total}, most demanded first{part}",
-        rows=[(did, _list_places(snapshot, did, sites)) for did in page_dids],
-        jobs=jobs,
-        unseen=snapshot.unseen_reasons,
+        rows=[
+            (did, jobs.get(did, 0), snapshot.unseen_reasons.get(did), _list_places(snapshot, did, sites))
+            for did in page_dids
+        ],
         all_sites=all_sites,
         page=page,
         page_count=page_count,

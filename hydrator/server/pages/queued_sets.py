@@ -8,8 +8,8 @@ from typing import Final
 
 from hydrator.diagnostics.overview.runs import idle_groups
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import Openings, describe_outlook
-from hydrator.domain.model import DemandEntry, Snapshot
+from hydrator.domain.ads.openings import describe_outlook
+from hydrator.domain.model import DemandEntry
 from hydrator.domain.text import format_bytes, format_count
 from hydrator.server.view import ServerState
 
@@ -40,8 +40,6 @@ class QueuedSets:
 def build_queued_sets(state: ServerState) -> QueuedSets:
     """Select the sets with idle jobs; while the queues are not known, those with queued or running jobs."""
     entries = [entry for entry in state.demand.entries if entry.key]
-    openings = state.knowledge.openings if state.knowledge else None
-    none_reason = state.knowledge.no_openings_reason if state.knowledge else None
     counts: Mapping[str | None, int] = {entry.key: entry.job_count for entry in entries}
     auto_keys, kind = frozenset(counts), "queued or running job"
     if state.load:
@@ -54,27 +52,22 @@ def build_queued_sets(state: ServerState) -> QueuedSets:
     named.sort(key=lambda entry: counts[entry.key], reverse=True)
     job_count = sum(counts[entry.key] for entry in named)
     note = ""
-    if openings is None:
-        reason = f": {none_reason}" if none_reason else ""
-        note = f"The daemon does not pace reads from other sites{reason}."
+    if state.openings is None:
+        reason = state.knowledge.no_openings_reason if state.knowledge else None
+        note = f"The daemon does not pace reads from other sites{f': {reason}' if reason else ''}."
     return QueuedSets(
-        [
-            _build_row(entry, counts[entry.key], entry.key in auto_keys, state.snapshot, openings)
-            for entry in named[:MAX_ROWS]
-        ],
+        [_build_row(entry, counts[entry.key], entry.key in auto_keys, state) for entry in named[:MAX_ROWS]],
         max(0, len(named) - MAX_ROWS),
         f"{format_count(job_count, kind)}, {format_count(len(named), 'set')}",
         note,
     )
 
 
-def _build_row(
-    entry: DemandEntry, job_count: int, is_auto: bool, snapshot: Snapshot, openings: Openings | None
-) -> QueuedSet:
+def _build_row(entry: DemandEntry, job_count: int, is_auto: bool, state: ServerState) -> QueuedSet:
     others = f" and {len(entry.dids) - 1} more" if entry.dids[1:] else ""
-    size = snapshot.sum_bytes(entry.dids)
+    size = state.snapshot.sum_bytes(entry.dids)
     name = f"{entry.dids[0]}{others}" + (f", {format_bytes(size)}" if size is not None else "")
     prospect = "" if is_auto else _NOT_AUTO
-    if is_auto and entry.key and openings:
-        prospect = describe_outlook(entry.key, openings)
+    if is_auto and entry.key and state.openings:
+        prospect = describe_outlook(entry.key, state.openings)
     return QueuedSet(name, entry.key, job_count, prospect)

@@ -28,6 +28,8 @@ from .site import render_site_page
 _STILL: Final = "still"
 """A page with this field in its query does not load itself again."""
 _MAX_NAME_CHARS: Final = 500
+_HELD_NOTE: Final = "Held jobs are not counted here: the page of their cluster counts them."
+"""A search for the held jobs of a run would read each queue from its begin to its end."""
 
 
 ChangeReader = Callable[[Site], Sequence[DatasetChange]]
@@ -100,9 +102,8 @@ class PageRoutes:
         if "cluster" in request.query_params:
             return self._cluster(request, context, state)
         name = _find_name(request, "run")
-        knowledge = state.knowledge
         if state.load is None:
-            reason = knowledge.no_openings_reason if knowledge else None
+            reason = state.knowledge.no_openings_reason if state.knowledge else None
             reason = reason or "the daemon has not read the queues yet"
             sentence = f"The daemon does not know the jobs in the queues: {reason}."
             return _missing_response(request, "The jobs are not known", sentence, [])
@@ -115,9 +116,8 @@ class PageRoutes:
                 " jobs that have ended are in hydrator report."
             )
             return _missing_response(request, "No such run", sentence, [])
-        return html_response(
-            request, render_run_page(progress, knowledge.openings if knowledge else None, context=context)
-        )
+        page = render_run_page(progress, state.openings, note=_HELD_NOTE, context=context)
+        return html_response(request, page)
 
     def _cluster(self, request: Request, context: PageContext, state: ServerState) -> Response:
         """Return the page of one cluster; if several schedds have a cluster with this number, list them."""
@@ -144,8 +144,7 @@ class PageRoutes:
         known = (state.demand, state.snapshot, state.staging)
         progress = measure_progress(f"{int(text)} at {name}", jobs, *known)
         note = "" if jobs.is_complete else "The cluster has more jobs than are counted here."
-        openings = state.knowledge.openings if state.knowledge else None
-        page = render_run_page(progress, openings, note=note, kind="Cluster", context=context)
+        page = render_run_page(progress, state.openings, note=note, kind="Cluster", context=context)
         return html_response(request, page)
 
     async def script(self, request: Request) -> Response:

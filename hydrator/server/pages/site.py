@@ -14,7 +14,7 @@ from hydrator.reconcile.view import SiteView
 from hydrator.server.view import ServerState
 from hydrator.staging.table import Request
 
-from .html import SIGNS, PageContext, build_bar, render_page
+from .html import PageContext, build_bar, render_page
 
 _KIND: Final = {
     DatasetState.AVAILABLE: "bar",
@@ -110,7 +110,6 @@ def render_site_page(
         rows=rows[:MAX_DATASETS],
         more_count=max(0, len(rows) - MAX_DATASETS),
         requests=_find_requests(site.site, server_state),
-        signs=SIGNS,
         changes=changes,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic_core import to_json, to_jsonable_python
 
-from hydrator.cli.commands.why_answers import (
+from hydrator.cli.commands.why import (
     WhyQuery,
     ask_job,
     explain_dids,

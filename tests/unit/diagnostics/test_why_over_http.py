@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from adapters.daemon_catalogue import DaemonCatalogue
-from hydrator.cli.commands.why_answers import _build_staging_explainer
+from hydrator.cli.commands.why import _build_staging_explainer
 from hydrator.config import parse
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import SlotDatasetState

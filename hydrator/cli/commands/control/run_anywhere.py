@@ -50,7 +50,7 @@ def select_jobs(texts: Sequence[str], *, all_jobs: bool) -> str | None:
     Raises:
         ConfigError: the words name no job, or jobs in two ways.
     """
-    from hydrator.diagnostics.why.query import JOB_PATTERN
+    from hydrator.diagnostics.why.query import parse_job_number
 
     if all_jobs and texts:
         raise ConfigError(["--all is every queued job: give no job and no constraint beside it"])
@@ -60,16 +60,15 @@ def select_jobs(texts: Sequence[str], *, all_jobs: bool) -> str | None:
         raise ConfigError(
             ["name the jobs: 123, 123.4, a constraint, or --all for every queued job of all users"]
         )
-    ids = [match for text in texts if (match := JOB_PATTERN.match(text))]
-    if len(ids) == len(texts):
-        return " || ".join(_id_constraint(cluster, proc) for cluster, proc in (one.groups() for one in ids))
+    numbers = [number for text in texts if (number := parse_job_number(text))]
+    if len(numbers) == len(texts):
+        return " || ".join(
+            f"ClusterId == {cluster}" + ("" if proc is None else f" && ProcId == {proc}")
+            for cluster, proc in numbers
+        )
     if len(texts) > 1:
         raise ConfigError(["give jobs (123 or 123.4) only, or one constraint only, as one quoted argument"])
     return read_typed(texts[0])
-
-
-def _id_constraint(cluster: str, proc: str | None) -> str:
-    return f"ClusterId == {int(cluster)}" + ("" if proc is None else f" && ProcId == {int(proc)}")
 
 
 def edit_jobs(

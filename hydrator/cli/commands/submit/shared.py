@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import typer
 
-from hydrator.cli.commands.why_answers import gather_knowledge
+from hydrator.cli.commands.why import gather_knowledge
 from hydrator.cli.options import EXIT_NO_MATCH_NOW
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress

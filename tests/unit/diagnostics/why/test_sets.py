@@ -11,7 +11,7 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from adapters.condor.bindings.match_calls import JobMatch
-from hydrator.cli.commands.why_answers import explain_dids
+from hydrator.cli.commands.why import explain_dids
 from hydrator.diagnostics.start_record import START_ATTRIBUTE
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.explanation import JobExplanation, MismatchCause

@@ -181,7 +181,8 @@ def test_run_page_counts_jobs_beside_their_data_and_what_the_others_wait_for():
         " ready about 15:10 UTC"
     ) in text
     assert "Running at CAM (18), RAL (1)." in text
-    assert f"4 CAM {L2} it may start now at RAL 2 CAM {L3} Jobs that have ended" in text
+    assert f"4 CAM {L2} it may start now at RAL 2 CAM {L3} Held jobs are not counted here" in text
+    assert "Jobs that have ended are not counted here" in text
     assert "9 jobs: 9 wait for a slot beside their data" in words("/run?run=other", state)
     assert "28 jobs:" in words(f"/run?run={key}", state)  # all jobs that need this set
 
@@ -216,6 +217,7 @@ def test_cluster_page_says_what_the_run_page_says():
         " ".join(answer.text.split())
     )
     assert "more jobs than are counted" not in answer.text
+    assert "Held jobs are not counted" not in answer.text
     cut = ask("/run?cluster=123", read_cluster=cluster_of(ap1=replace(jobs, is_complete=False)))
     assert "The cluster has more jobs than are counted here." in cut.text
 

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from hydrator.domain.model import Did, Snapshot
-from hydrator.server.pages.overview import render_overview
-from hydrator.server.pages.staging import MAX_ARRIVALS, MAX_ROWS
+from hydrator.server.pages.overview import MAX_ARRIVALS, MAX_REQUESTS, render_overview
 from tests.factories import CAM, L1, L2, L3, demand, server_state
 from tests.staging_world import ANN, StagingWorld, need, policy
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
@@ -90,8 +89,8 @@ def test_long_lists_are_cut_and_say_so():
     world = world_with(L1=1)
     world.step()
     (request,) = world.overview.requests
-    rows = tuple(replace(request, did=Did(f"lofar:X{n}")) for n in range(MAX_ROWS + 7))
+    rows = tuple(replace(request, did=Did(f"lofar:X{n}")) for n in range(MAX_REQUESTS + 7))
     world.overview = replace(world.overview, requests=rows)
     text = render(world)
-    assert text.count("<progress") == MAX_ROWS + MAX_ARRIVALS
+    assert text.count("<progress") == MAX_REQUESTS + MAX_ARRIVALS
     assert "7 more: <code>hydrator staging list</code>" in text

@@ -5,13 +5,13 @@ import threading
 import httpx
 import pytest
 
-from hydrator.cli.commands import why_answers as command
+from hydrator.cli.commands import why as command
 from hydrator.diagnostics.why.query import ask_job
 from hydrator.diagnostics.why.render import render_result
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
-from hydrator.server.pages.why import JobQuery, parse_job_query, render_why_page
+from hydrator.server.pages.why import render_why_page
 from hydrator.server.view import ServerState
 from tests.factories import NOON, demand, server_state
 from tests.served import server_of
@@ -145,14 +145,17 @@ def test_why_page_answers_429_while_it_explains_another_job(get, pool):
 def test_hostile_words_are_shown_as_text():
     found = ask_job(asked(FakePool({"a": IDLE})), 7, None, None)
     shown = render_result(found, lambda _: HOSTILE)
-    text = render_why_page(JobQuery(HOSTILE, HOSTILE), shown, now=NOON) + render_why_page(
-        None, HOSTILE, now=NOON
-    )
+    fields = {"job": HOSTILE, "schedd": HOSTILE}
+    text = render_why_page(fields, shown, now=NOON) + render_why_page({}, HOSTILE, now=NOON)
     page = Parsed(text)
     assert page.tags.count("script") == 2  # the own script of each page
     assert HOSTILE not in text
 
 
-def test_job_query_with_other_parameters_is_invalid_and_an_empty_one_is_none():
-    assert parse_job_query({"job": "7", "x": "1"}) == JobQuery()
-    assert parse_job_query({}) is None
+def test_why_page_refuses_other_fields_and_without_any_it_has_the_form_alone(get, pool):
+    for query in ("job=7&x=1", "schedd=a"):
+        answer = get(f"/why?{query}")
+        assert (answer.status_code, "this is not a job" in answer.text) == (400, True)
+    answer = get("/why")
+    assert (answer.status_code, "this is not a job" in answer.text) == (200, False)
+    assert pool.asked == []
