@@ -9,15 +9,15 @@ import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.cli.output.printing import print_problems, print_result
-from hydrator.cli.output.progress import ProgressBar, ReportingCatalogue, show_progress
+from hydrator.cli.output.progress import ReportingCatalogue, show_progress
 from hydrator.domain.errors import StateMissing
 
 if TYPE_CHECKING:
+    from hydrator.config import Settings
     from hydrator.reconcile.reconciler import Reconciler
     from hydrator.reconcile.result import CycleReport
     from hydrator.reconcile.state import ReconcileState
     from hydrator.state.store import Store
-    from hydrator.wiring.assembly import Parts
 
 
 def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
@@ -35,28 +35,14 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     """
     from hydrator.cli.output import tables as show
     from hydrator.config import load
-    from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
-    from hydrator.wiring import system_clock
-    from hydrator.wiring.assembly import assemble
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
         state = _load_state(store)
         if settings.publish.never:
             store.forget_history(settings.publish.never)
-        with closing(assemble(settings, system_clock)) as parts:
-            commands = CommandQueue(settings.daemon.state_dir)
-            commands.prepare()
-            steps = len(parts.catalogues) + 2  # the schedds first, the publishers last
-            with show_progress(
-                "asking schedds and catalogues, then publishing", steps=steps, as_json=as_json
-            ) as bar:
-                reporting = _report_answers(parts, bar)
-                reconciler = reporting.build_reconciler(state, store, system_clock, commands)
-                reconciler.refresh_demand()
-                bar.advance()
-                report = reconciler.run(is_only=True)
+        report, reconciler = _run_cycle(settings, state, store, as_json=as_json)
         print_problems(store.damage_report)
     view = reconciler.view
     _print_report(as_json, report, reconciler, view, lambda: show.print_cycle(view))
@@ -71,33 +57,42 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.cli.output import tables as show
     from hydrator.config import load
     from hydrator.reconcile.state import ReconcileState
-    from hydrator.state.command_files import CommandQueue
-    from hydrator.state.database import owner_of
     from hydrator.state.store import Store
-    from hydrator.wiring import system_clock
-    from hydrator.wiring.assembly import assemble
 
-    settings = load(config)
-    has_daemon = owner_of(settings.daemon.state_dir) is not None  # its own ads are no rival's
-    state = ReconcileState()
+    settings, state = load(config), ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
         state = _load_state(store)
-    with closing(assemble(settings, system_clock)) as parts:
-        commands = CommandQueue(settings.daemon.state_dir)
-        steps = len(parts.catalogues) + 1  # the schedds first
-        with show_progress("asking schedds and catalogues", steps=steps, as_json=as_json) as bar:
-            reporting = _report_answers(parts, bar)
-            reconciler = reporting.build_reconciler(state, None, system_clock, commands)
-            reconciler.refresh_demand()
-            bar.advance()
-            report = reconciler.plan(is_only=not has_daemon)
+    report, reconciler = _run_cycle(settings, state, None, as_json=as_json)
     view = reconciler.view
     _print_report(as_json, report, reconciler, view.plan, lambda: show.print_plan(view))
 
 
-def _report_answers(parts: "Parts", bar: ProgressBar) -> "Parts":
-    """Return *parts* with catalogues that advance *bar* when they answer."""
-    return replace(parts, catalogues=tuple(ReportingCatalogue(one, bar) for one in parts.catalogues))
+def _run_cycle(
+    settings: "Settings", state: "ReconcileState", store: "Store | None", *, as_json: bool
+) -> "tuple[CycleReport, Reconciler]":
+    """Run one cycle from *state*, with its progress; without a *store*, only plan it."""
+    from hydrator.state.command_files import CommandQueue
+    from hydrator.state.database import owner_of
+    from hydrator.wiring import system_clock
+    from hydrator.wiring.assembly import assemble
+
+    # the ads of a daemon that owns this state are no rival's
+    is_only = store is not None or owner_of(settings.daemon.state_dir) is None
+    task = f"asking schedds and catalogues{', then publishing' if store else ''}"
+    with closing(assemble(settings, system_clock)) as parts:
+        commands = CommandQueue(settings.daemon.state_dir)
+        if store:
+            commands.prepare()
+        steps = 1 + len(parts.catalogues) + (store is not None)  # the schedds first, the publishers last
+        with show_progress(task, steps=steps, as_json=as_json) as bar:
+            reporting = tuple(ReportingCatalogue(one, bar) for one in parts.catalogues)
+            reconciler = replace(parts, catalogues=reporting).build_reconciler(
+                state, store, system_clock, commands
+            )
+            reconciler.refresh_demand()
+            bar.advance()
+            run = reconciler.run if store else reconciler.plan
+            return run(is_only=is_only), reconciler
 
 
 def _load_state(store: "Store") -> "ReconcileState":

@@ -1,10 +1,7 @@
 """``hydrator token``: create, list and revoke tokens of the HTTP API."""
 
-import fcntl
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +10,7 @@ import typer
 
 from hydrator.cli.groups import PlainGroup
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
+from hydrator.cli.output.new_files import lock_folder
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
@@ -66,7 +64,7 @@ def new(
     created_on = f"{system_clock():%Y-%m-%d}"
     text, grant = create_token(kind, Site(site) if site is not None else None, created_on)
     file = _tokens_file(config)
-    with _lock_tokens_file(file):
+    with lock_folder(file.parent):  # a change replaces the file
         _replace_file(file, append_grant(_read_tokens_file(file), grant))
     print(text)
     print_problems(f"the token with the key {grant.key} is for {grant.role_text}; {file} stores its hash")
@@ -79,9 +77,7 @@ def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption 
 
     grants, problems = parse_grants(_read_tokens_file(_tokens_file(config)))
     rows = [TokenRow(grant.key, grant.created_on, grant.role_text) for grant in grants]
-    print_result(
-        as_json, rows, lambda: print(*("  ".join(astuple(row)) + "\n" for row in rows), sep="", end="")
-    )
+    print_result(as_json, rows, lambda: print(end="".join("  ".join(astuple(row)) + "\n" for row in rows)))
     print_problems(*problems)
 
 
@@ -96,7 +92,7 @@ def revoke(
     if not re.fullmatch(r"[0-9a-f]{8,64}", key):
         raise ConfigError([f"{key!r} is not a token's key; see hydrator token list"])
     file = _tokens_file(config)
-    with _lock_tokens_file(file):
+    with lock_folder(file.parent):  # a change replaces the file
         text, removed_grants = remove_grant(_read_tokens_file(file), key)
         if not removed_grants:
             raise ConfigError([f"{file} has no token {key}; see hydrator token list"])
@@ -126,20 +122,6 @@ def _read_tokens_file(file: Path) -> str:
         return ""
     except OSError as error:
         raise ConfigError([f"{file}: {error.strerror or error}"]) from error
-
-
-@contextmanager
-def _lock_tokens_file(file: Path) -> Iterator[None]:
-    """Let one process at a time change *file*: lock its folder, because a change replaces the file."""
-    try:
-        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise ConfigError([f"{file.parent}: {error.strerror}"]) from error
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
 
 
 def _replace_file(file: Path, text: str) -> None:

@@ -150,7 +150,7 @@ def _has_content(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Wait until no other hydrator command submits from *folder*; go on if the folder cannot be locked."""
+    """Wait until no other hydrator command works in *folder*; go on if the folder cannot be locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

@@ -12,8 +12,7 @@ from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
 from hydrator.domain.model import Did
 from hydrator.submit.dataset_names.search import apply_configuration
 from hydrator.submit.gpus import gpu_choice, submit_lines
-from hydrator.submit.submit_files.dag import Dag
-from hydrator.submit.submit_files.datasets import check_lists, input_names
+from hydrator.submit.submit_files.datasets import input_names
 from hydrator.submit.submit_files.description import Description
 from hydrator.wiring.condor import build_condor_client
 
@@ -136,26 +135,6 @@ class DatasetOptions:
         if of_nodes := [text for text in given if "=" in text.partition(":")[0] and ":" in text]:
             raise ConfigError([f"use a --datasets of its own for {text}" for text in of_nodes])
         return parse_dids(given, self.default_scope)
-
-
-def collect_dag_datasets(
-    dag: Dag,
-    descriptions: Mapping[str, Description],
-    options: DatasetOptions,
-    datasets_by_node: dict[str, list[Did]],
-) -> dict[str, list[Did]]:
-    """Add the datasets of the nodes' input files to *datasets_by_node*; return it."""
-
-    for node in dag.nodes:
-        origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
-        description = descriptions[node.name]
-        if description.dataset_list is not None:
-            check_lists(description, origin)
-        elif not description.unread:
-            words = list(node.variables.values())
-            datasets_by_node[node.name] += find_input_datasets(description, options, origin, words)
-    options.dids.update(*datasets_by_node.values())
-    return datasets_by_node
 
 
 def find_input_datasets(

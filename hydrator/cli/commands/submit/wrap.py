@@ -15,22 +15,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from hydrator.cli.commands.submit.dataset_options import (
-    DagNodes,
     DatasetOptions,
-    collect_dag_datasets,
     find_input_datasets,
     read_input_file,
 )
 from hydrator.cli.commands.submit.shared import exit_on_problems, print_outlook
-from hydrator.cli.commands.submit.wrap_dag import write_copies
+from hydrator.cli.commands.submit.wrap_dag import DagTree, datasets_by_node, read_datasets, write_copies
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.cli.output.new_files import lock_folder, remove_files, run_to_completion
 from hydrator.cli.output.printing import print_problems
 from hydrator.domain.errors import BadDid, ConfigError, HydratorError
 from hydrator.domain.model import Did, parse_did
 from hydrator.submit.outlook import JobsOfSet
-from hydrator.submit.submit_files.dag import is_dag, read_dag, read_node
-from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, add_datasets_to_dag
+from hydrator.submit.submit_files.dag import is_dag, read_dag
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
 from hydrator.submit.submit_files.description import Description, read_description
 
 _MAX_ARGUMENT_BYTES = 100_000
@@ -172,16 +170,11 @@ def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> tuple[Filt
 
     File names in *text* are relative to the current folder, as in HTCondor.
     """
-
-    dag = read_dag(text)
-    nodes = DagNodes({node.name: node.kind for node in dag.nodes})
-    datasets = options.parse_node_datasets(nodes)
-    descriptions = {node.name: read_node(node, Path.cwd()) for node in dag.nodes}
-    dids = collect_dag_datasets(dag, descriptions, options, datasets)
-    lines = options.gpu_lines(nodes)
-    filtered = add_datasets_to_dag(text, dids, dag, descriptions, origin, extra_lines=lines)
+    tree = DagTree(Path(origin), Path(origin), Path.cwd(), text, read_dag(text), "")
+    lines = read_datasets([tree], options)
+    filtered = tree.add_datasets(lines)
     _require_datasets(filtered, text, origin, options)
-    return filtered, _jobs_of_nodes({name: each for name, each in dids.items() if each})
+    return filtered, _jobs_of_nodes(datasets_by_node([tree]))
 
 
 def _require_datasets(filtered: FilterResult, text: bytes, origin: str, options: DatasetOptions) -> None:

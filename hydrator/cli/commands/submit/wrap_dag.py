@@ -12,7 +12,7 @@ from pathlib import Path
 from hydrator.cli.commands.submit.dataset_options import (
     DagNodes,
     DatasetOptions,
-    collect_dag_datasets,
+    find_input_datasets,
     read_input_file,
 )
 from hydrator.cli.output.new_files import write_new_files
@@ -20,14 +20,14 @@ from hydrator.cli.output.printing import print_problems
 from hydrator.domain.errors import ConfigError, HydratorError
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import Dag, DagNode, read_dag, read_node
-from hydrator.submit.submit_files.datasets import FilterResult, add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets_to_dag, check_lists
 from hydrator.submit.submit_files.description import Description, SubmitFileError
 
 _MAX_DEPTH = 50
 
 
 @dataclass(frozen=True, slots=True)
-class _DagTree:
+class DagTree:
     """One DAG file; ``children`` has its splices and sub-DAGs, by the byte in ``text`` that refers to them.
 
     ``scope`` is the prefix of the node names: ``S+`` for a splice S, as in DAGMan, and for a sub-DAG S.
@@ -41,13 +41,28 @@ class _DagTree:
     text: bytes
     dag: Dag
     scope: str
-    children: dict[int, "_DagTree"] = field(default_factory=dict)
+    children: dict[int, "DagTree"] = field(default_factory=dict)
     descriptions: dict[str, Description] = field(default_factory=dict)
     """The submit descriptions, by node name without ``scope``."""
     datasets: dict[str, list[Did]] = field(default_factory=dict)
     """By node name without ``scope``, the datasets to add."""
 
-    def walk(self) -> Iterator["_DagTree"]:
+    def add_datasets(
+        self, lines: Mapping[str, Sequence[str]], copies: Mapping[int, str] | None = None
+    ) -> FilterResult:
+        """Add the datasets to the DAG, and *lines*, which are by full node name; for *copies* see there."""
+        own_lines = {node.name: lines.get(self.scope + node.name, ()) for node in self.dag.nodes}
+        return add_datasets_to_dag(
+            self.text,
+            self.datasets,
+            self.dag,
+            self.descriptions,
+            str(self.file),
+            extra_lines=own_lines,
+            copies=copies,
+        )
+
+    def walk(self) -> Iterator["DagTree"]:
         yield self
         for branch in self.children.values():
             yield from branch.walk()
@@ -86,14 +101,8 @@ def write_copies(
         HydratorError: a copy cannot be written.
     """
     roots = _read_dag_trees(files, should_use_dag_folder)
-    branches = [branch for root in roots for branch in root.walk()]
-    kinds = {branch.scope + node.name: node.kind for branch in branches for node in branch.dag.nodes}
-    nodes = DagNodes(kinds, has_file_numbers=len(files) > 1)
-    dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
-    _read_descriptions(roots)
-    for root in roots:
-        _collect_datasets(root, options, dids)
-    check_nodes(_datasets_by_node(branches))
+    lines = read_datasets(roots, options)
+    check_nodes(datasets_by_node(roots))
     copies, notes = _write_numbered_copies(roots, lines)
     print_problems(*(note for filtered in notes for note in filtered.notes))
     if copies.files == list(files) and not options.has_options:
@@ -101,10 +110,26 @@ def write_copies(
     return copies
 
 
-def _datasets_by_node(branches: Sequence[_DagTree]) -> dict[str, list[Did]]:
+def read_datasets(roots: Sequence[DagTree], options: DatasetOptions) -> Mapping[str, Sequence[str]]:
+    """Set the submit descriptions and the datasets of all nodes; return further lines by full node name."""
+    branches = [branch for root in roots for branch in root.walk()]
+    kinds = {branch.scope + node.name: node.kind for branch in branches for node in branch.dag.nodes}
+    nodes = DagNodes(kinds, has_file_numbers=len(roots) > 1)
+    dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
+    _read_descriptions(roots)
+    for root in roots:
+        _collect_datasets(root, options, dids)
+    return lines
+
+
+def datasets_by_node(roots: Sequence[DagTree]) -> dict[str, list[Did]]:
     """Return the datasets to add, by full node name; leave out nodes without datasets."""
     return {
-        branch.scope + name: dids for branch in branches for name, dids in branch.datasets.items() if dids
+        branch.scope + name: dids
+        for root in roots
+        for branch in root.walk()
+        for name, dids in branch.datasets.items()
+        if dids
     }
 
 
@@ -117,7 +142,7 @@ def _require_datasets(files: Sequence[Path], results: Sequence[FilterResult]) ->
 
 
 def _write_numbered_copies(
-    dags: Sequence[_DagTree], lines: Mapping[str, Sequence[str]]
+    dags: Sequence[DagTree], lines: Mapping[str, Sequence[str]]
 ) -> tuple[DagCopies, list[FilterResult]]:
     """Write the copies with the first number that has no copies yet, or has copies with the same content."""
     for number in count(1):
@@ -144,7 +169,7 @@ def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
         raise HydratorError(f"cannot write {place}: {error.strerror}: {where}") from error
 
 
-def _read_dag_trees(files: Sequence[Path], should_use_dag_folder: bool) -> list[_DagTree]:
+def _read_dag_trees(files: Sequence[Path], should_use_dag_folder: bool) -> list[DagTree]:
     return [
         _read_dag_tree(
             file,
@@ -156,12 +181,12 @@ def _read_dag_trees(files: Sequence[Path], should_use_dag_folder: bool) -> list[
     ]
 
 
-def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequence[Path]) -> _DagTree:
+def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequence[Path]) -> DagTree:
     path = (base_folder if ancestors else Path.cwd()) / file
     if path.resolve() in ancestors or len(ancestors) > _MAX_DEPTH:
         raise SubmitFileError(f"{file}: the DAG refers to itself through {ancestors[-1].name}")
     text = read_input_file(path)
-    branch = _DagTree(file, path, base_folder, text, read_dag(text), scope)
+    branch = DagTree(file, path, base_folder, text, read_dag(text), scope)
     for reference in branch.dag.references:
         inner = scope if reference.name is None else f"{scope}{reference.name}+"
         folder = base_folder / reference.folder
@@ -171,7 +196,7 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
     return branch
 
 
-def _read_descriptions(roots: Sequence[_DagTree]) -> None:
+def _read_descriptions(roots: Sequence[DagTree]) -> None:
     """Set the submit descriptions of all nodes."""
     for root in roots:
         branches = list(root.walk())
@@ -182,7 +207,7 @@ def _read_descriptions(roots: Sequence[_DagTree]) -> None:
                 branch.descriptions[node.name] = read_node(node, branch.base_folder, unread)
 
 
-def _explain_other_file(branch: _DagTree, node: DagNode, others: Sequence[_DagTree]) -> str:
+def _explain_other_file(branch: DagTree, node: DagNode, others: Sequence[DagTree]) -> str:
     """Return the reason why another DAG file decides what *node* of *branch* submits; empty without one.
 
     Of two descriptions of one name, DAGMan 25 takes the one of the higher file, DAGMan 23 that of the splice.
@@ -198,19 +223,26 @@ def _explain_other_file(branch: _DagTree, node: DagNode, others: Sequence[_DagTr
     return ""
 
 
-def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: Mapping[str, Sequence[Did]]) -> None:
+def _collect_datasets(branch: DagTree, options: DatasetOptions, dids: Mapping[str, Sequence[Did]]) -> None:
     """Set the datasets of the nodes of *branch* and its children, from the input files and from *dids*.
 
     *dids* has datasets by full node name.
     """
     for child in branch.children.values():
         _collect_datasets(child, options, dids)
-    own = {node.name: list(dids.get(branch.scope + node.name, ())) for node in branch.dag.nodes}
-    branch.datasets.update(collect_dag_datasets(branch.dag, branch.descriptions, options, own))
+    for node in branch.dag.nodes:
+        own = branch.datasets[node.name] = list(dids.get(branch.scope + node.name, ()))
+        origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
+        description = branch.descriptions[node.name]
+        if description.dataset_list is not None:
+            check_lists(description, origin)
+        elif not description.unread:
+            own += find_input_datasets(description, options, origin, list(node.variables.values()))
+        options.dids.update(own)
 
 
 def _add_copies(
-    branch: _DagTree, lines: Mapping[str, Sequence[str]], number: int, texts: dict[Path, bytes]
+    branch: DagTree, lines: Mapping[str, Sequence[str]], number: int, texts: dict[Path, bytes]
 ) -> tuple[Path | None, list[FilterResult]]:
     """Add the copies of *branch* and its children to *texts*.
 
@@ -222,16 +254,7 @@ def _add_copies(
         notes += new_notes
         if copy is not None:
             inner[start] = str(copy)
-    extra_lines = {node.name: lines.get(branch.scope + node.name, ()) for node in branch.dag.nodes}
-    filtered = add_datasets_to_dag(
-        branch.text,
-        branch.datasets,
-        branch.dag,
-        branch.descriptions,
-        str(branch.file),
-        extra_lines=extra_lines,
-        copies=inner,
-    )
+    filtered = branch.add_datasets(lines, inner)
     notes.append(filtered)
     if filtered.text == branch.text:
         return None, notes

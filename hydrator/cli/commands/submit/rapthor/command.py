@@ -1,27 +1,36 @@
 """``hydrator submit rapthor PARSET``: turn a parset into a job that runs where its measurement sets are."""
 
 import os
+import shlex
+import shutil
+import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 
-from hydrator.cli.commands.submit.shared import exit_on_problems
-from hydrator.cli.options import command_of
-from hydrator.config import load
+import typer
+
+from hydrator.cli.commands.submit.shared import describe_expected_starts, exit_on_problems
+from hydrator.cli.options import EXIT_NO_MATCH_NOW, command_of
+from hydrator.cli.output.plain_table import print_table
+from hydrator.cli.output.printing import print_json, print_problems
+from hydrator.config import Settings, SubmitSettings, load
+from hydrator.domain.ads.classad import escape_macros
+from hydrator.domain.ads.expressions import Mode
+from hydrator.domain.model import Unseen
+from hydrator.domain.text import format_count, format_duration, shorten_list
+from hydrator.domain.untrusted import has_unsafe_parts, is_unsafe_argument
+from hydrator.submit.dataset_names.resolver import Resolution
+from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.rapthor.environment import export_lines
 from hydrator.submit.rapthor.job import RunOptions
+from hydrator.submit.rapthor.outlook import Outlook, SiteOutlook
+from hydrator.submit.submit_files.values import unfit_reason, unfit_value_reason
+from hydrator.wiring.condor import build_condor_client
 
-from .checks import (
-    check_expressions,
-    check_sites,
-    default_mode,
-    finish_dry_run,
-    parse_command,
-    print_start,
-    usage_problems,
-)
-from .job_folder import produce_job
+from .job_folder import find_condor_submit, produce_job
 from .options import RapthorOptions
-from .outlook import read_condor_values
-from .run import prepare_run
+from .run import PreparedRun, prepare_run
 
 
 def submit_rapthor(options: RapthorOptions) -> None:
@@ -34,25 +43,242 @@ def submit_rapthor(options: RapthorOptions) -> None:
     """
     settings = options.apply_resources(load(options.config))
     run_options = RunOptions(
-        default_mode(settings.submit, options),
+        _default_mode(settings.submit, options),
         options.max_wait,
         options.requirements.strip(),
         options.rank.strip(),
         tuple(options.line or ()),
         options.expected_time,
     )
-    exit_on_problems(usage_problems(settings.submit, run_options, options))
-    words = parse_command(settings.submit, options)
-    run = prepare_run(settings, check_expressions(settings, run_options), options)
+    exit_on_problems(_usage_problems(settings.submit, run_options, options))
+    words = _parse_command(settings.submit, options)
+    run = prepare_run(settings, _check_expressions(settings, run_options), options)
     if options.dry_run:
-        finish_dry_run(run)
+        _finish_dry_run(run)
         return
-    check_sites(run)
-    print_start(run)
+    _check_sites(run)
+    _print_start(run)
     if options.form == "env":
-        sys.stdout.write(export_lines(run.run, os.environ, read_condor_values()))
+        sys.stdout.write(export_lines(run.run, os.environ, _read_condor_values()))
     else:
         produce_job(run, words)
 
 
 command = command_of(RapthorOptions, submit_rapthor)
+
+
+def _default_mode(submit: SubmitSettings, options: RapthorOptions) -> Mode | None:
+    """Return the mode of the run; None for the pool's default.
+
+    A run that cannot fetch its data, and a step of Toil, must start at a site with the data.
+    """
+    can_fetch = bool(submit.stage_in) and options.form != "env"
+    return options.mode or (None if can_fetch else "require")
+
+
+def _usage_problems(submit: SubmitSettings, run: RunOptions, options: RapthorOptions) -> list[str]:
+    """Return one sentence for each option that contradicts another option or the configuration."""
+    is_job = options.form == "job"
+    checks = {
+        "--max-wait is for --mode wait and auto; --mode require waits without a limit": (
+            run.mode == "require" and run.max_wait_seconds is not None
+        ),
+        "--submit and --output are valid only with --as job and without --dry-run": (
+            bool(options.submit or options.output) and (not is_job or options.dry_run)
+        ),
+        "--gpu is valid only with --as job; Toil's steps use [submit].gpu of the file in HYDRATOR_CONFIG": (
+            bool(options.gpu) and not is_job
+        ),
+        "--json is valid only with --dry-run": options.as_json and not options.dry_run,
+        "--allow-unknown keeps the datasets that --skip-absent and --at-least leave out: use one of them": (
+            options.allow_unknown and options.least_share is not None
+        ),
+    }
+    problems = [problem for problem, is_wrong in checks.items() if is_wrong]
+    try:
+        shlex.split(submit.stage_in or "")
+    except ValueError as error:
+        problems.append(f"[submit].stage_in cannot be parsed ({error}): quote it as for a shell")
+    return problems + [
+        f"--line: the value must be one line of a submit description: {why}"
+        for text in run.extra_lines
+        if text and (why := unfit_reason(text))
+    ]
+
+
+def _parse_command(submit: SubmitSettings, options: RapthorOptions) -> list[str]:
+    """Split the job's command into words as a shell does.
+
+    Exits if the command or the container is not one line, or if --submit is given without condor_submit
+    on this host. These checks run before any catalogue is queried.
+    """
+    words: list[str] = []
+    try:
+        words = shlex.split(options.command)
+    except ValueError as error:
+        exit_on_problems(
+            [f"--command: {options.command[:200]!r} cannot be parsed ({error}): quote it as for a shell"]
+        )
+    texts = {"--command": options.command, "--container, [submit].container": submit.container}
+    exit_on_problems(
+        [
+            f"{option}: the value must be one line and not blank: {why}"
+            for option, text in texts.items()
+            if text is not None and (why := unfit_reason(text))
+        ]
+    )
+    if options.submit:
+        find_condor_submit()
+    return words
+
+
+def _check_expressions(settings: Settings, options: RunOptions) -> RunOptions:
+    """Check all expressions with HTCondor's parser; return *options* with every ``$`` escaped."""
+    texts = {
+        "--requirements": options.requirements,
+        "--rank": options.rank,
+        "[submit].require_gpus": settings.submit.require_gpus or "",
+    }
+    expressions = {option: text for option, text in texts.items() if text}
+    exit_on_problems(
+        [
+            f"{option}: the expression must be one line that HTCondor does not change: {why}"
+            for option, text in expressions.items()
+            if (why := unfit_value_reason(text))
+        ]
+    )
+    if expressions:
+        with closing(build_condor_client(settings.htcondor)) as client:
+            client.check_expressions(expressions)
+    return replace(
+        options, requirements=escape_macros(options.requirements), rank=escape_macros(options.rank)
+    )
+
+
+def _check_sites(run: PreparedRun) -> None:
+    """Exit if no site has paths to the data; warn, or exit on request, if no site can start the run now."""
+    form, should_refuse = run.options.form, run.options.refuse_nowhere
+    if form == "job":
+        exit_on_problems(_path_problems(run))
+    if run.no_site_reason and (form != "env" or should_refuse):
+        later = "elsewhere the run may start after its wait, or as soon as reading from there ends sooner"
+        if run.run.options.mode == "require":
+            later = "the run waits until a site can start it"
+        outcome = "nothing was submitted" if should_refuse else f"{later}; hydrator why explains more"
+        print_problems(f"{run.no_site_reason}; {outcome}")
+        _exit_if_no_site(run)
+
+
+def _finish_dry_run(run: PreparedRun) -> None:
+    """Print the outlook of the run; exit with status 3 on request, if no site can start the run now."""
+    _print_outlook(run)
+    _print_start(run)
+    _exit_if_no_site(run)
+
+
+def _exit_if_no_site(run: PreparedRun) -> None:
+    """Exit with status 3 on request, if no site can start the run now."""
+    if run.no_site_reason and run.options.refuse_nowhere:
+        raise typer.Exit(EXIT_NO_MATCH_NOW)
+
+
+def _print_start(run: PreparedRun) -> None:
+    """Print the start of the run that the daemon's openings promise; print nothing without them."""
+    jobs = [JobsOfSet(tuple(run.run.dids))]
+    line = describe_expected_starts(run.settings, jobs, mode=run.run.options.mode)
+    print_problems(*([line] if line else []))
+
+
+def _path_problems(run: PreparedRun) -> list[str]:
+    """Return the problems because of which the job could not open its data at any site."""
+    settings, dids = run.settings, run.dids
+    if unsafe := [did for did in dids if is_unsafe_argument(did)]:
+        return [
+            f"{did}: a job's command could read this name as an option or as a path with '..': rename it"
+            for did in unsafe
+        ]
+    if settings.submit.stage_in or run.sites_with_paths:
+        return []
+    if not settings.storage:
+        if settings.submit.daemon_url:
+            advice = "add one, and a [[catalogue]] that lists the files of datasets, or set [submit].stage_in"
+            return [f"no [[storage]] here or of the daemon gives the paths of datasets: {advice}"]
+        return ["no [[storage]] gives the paths of datasets: add one for each site, or set [submit].stage_in"]
+    dotted = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
+    if dotted:
+        advice = 'set rule = "table" in a [[storage]] and give this DID a path in its table'
+        return [f"{dotted}: no rule gives a path for an empty, '.' or '..' part: {advice}"]
+    missing = {
+        site: next(did for did in dids if did not in locations) for site, locations in run.paths.items()
+    }
+    listed = ", ".join(f"{site} lacks {did}" for site, did in missing.items())
+    return [
+        f"no site's [[storage]] has a path for every dataset ({listed}): complete a table or change a rule"
+    ]
+
+
+def _print_outlook(prepared: PreparedRun) -> None:
+    """Print the sites, the best first, and the answer of each catalogue."""
+    run, sites = prepared.run, prepared.sites
+    answers = _catalogue_answers(prepared.resolution)
+    dataset_count = len(set(run.dids))
+    if prepared.options.as_json:
+        print_json(Outlook(run.name, dataset_count, answers, sites))
+        return
+    rows = [
+        (
+            site.site,
+            _verdict(site),
+            f"{site.available_count} of {dataset_count}",
+            "not known" if site.local_bytes is None else f"{site.local_bytes:,}",
+            "" if site.oldest_age_seconds is None else format_duration(site.oldest_age_seconds),
+            shorten_list([f"{did} {state}" for did, state in site.missing_states.items()]),
+        )
+        for site in sites
+    ]
+    print_table(("site", "matches now", "datasets", "bytes local", "facts", "missing"), rows)
+    has_all_sizes = len(run.sizes) == dataset_count
+    size = f"{sum(run.sizes.values()):,} bytes" if has_all_sizes else "not all sizes are known"
+    print(f"{format_count(dataset_count, 'dataset')}, {size}, mode {run.options.mode or 'of the pool'}")
+    print("asked: " + "; ".join(f"{name} ({answer})" for name, answer in answers.items()))
+
+
+def _catalogue_answers(resolution: Resolution) -> dict[str, str]:
+    """Return one text for each queried catalogue or daemon: answered, partly answered, or why it failed."""
+    texts = {}
+    for name, answer in resolution.answers.items():
+        if isinstance(answer, Unseen):
+            texts[name] = answer.reason
+        else:
+            unseen = sum(isinstance(reading, Unseen) for reading in answer.readings.values())
+            texts[name] = (
+                f"no answer for {unseen} of {len(answer.readings)} datasets" if unseen else "answered"
+            )
+    return texts
+
+
+def _verdict(site: SiteOutlook) -> str:
+    if site.missing_states:
+        return "no"
+    if site.has_paths:
+        return "yes"
+    return (
+        "yes, and the job fetches its data"
+        if site.can_run
+        else "no: no [[storage]] gives the data's path there"
+    )
+
+
+def _read_condor_values() -> dict[str, str | None]:
+    """Query condor_config_val for the values that the exports would replace; an undefined value is None."""
+    tool = shutil.which("condor_config_val")
+    names = ("SUBMIT_ATTRS", "APPEND_REQ_VANILLA", "APPEND_RANK_VANILLA")
+    values: dict[str, str | None] = dict.fromkeys(names)
+    for name in names if tool else ():
+        try:
+            done = subprocess.run([str(tool), name], capture_output=True, text=True, check=False, timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            break
+        if done.returncode == 0:
+            values[name] = " ".join(done.stdout.split())
+    return values

@@ -30,7 +30,6 @@ from hydrator.submit.rapthor.machine import WORKING_FOLDER, job_parset
 from hydrator.submit.rapthor.parset import Parset
 from hydrator.submit.submit_files.values import unfit_name_reason
 
-from .checks import find_condor_submit
 from .run import PreparedRun
 
 
@@ -197,3 +196,11 @@ def _submit_job(folder: Path, label: str) -> None:
             status=1,
         )
     print_problems(f"the job's files are in {folder}")
+
+
+def find_condor_submit() -> str:
+    """Return the path of condor_submit; exit if PATH does not have it."""
+    tool = shutil.which("condor_submit")
+    if tool is None:
+        exit_on_problems(["condor_submit is not on PATH: run this command on a host of the pool"], status=1)
+    return str(tool)

@@ -10,8 +10,9 @@ from pathlib import Path
 from hydrator.cli.commands.submit.shared import exit_on_problems
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import ReportingCatalogue, show_progress
-from hydrator.config import Settings
+from hydrator.config import Settings, SubmitSettings
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
+from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.errors import ConfigError, StateError
 from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot
@@ -30,7 +31,6 @@ from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import assemble
 from hydrator.wiring.catalogues import build_file_listers, daemon_catalogues, fetch_storage
 
-from .checks import mode_problems
 from .options import RapthorOptions
 
 
@@ -83,7 +83,7 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
     file = options.parset
     parset = parse_parset(_read_parset(file), str(file))
     resolution, now = _resolve_datasets(parset, settings, options)
-    problems = mode_problems(settings.submit, run_options.mode, options.form)
+    problems = _mode_problems(settings.submit, run_options.mode, options.form)
     resolution = _check_resolution(resolution, options, problems, asks_only_daemon=not settings.catalogue)
     snapshot = _collect_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
@@ -104,6 +104,18 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
         unanswered_dids=resolution.unanswered_dids,
     )
     return PreparedRun(options, run, parset, settings, resolution, listing, paths, sites, snapshot, now)
+
+
+def _mode_problems(submit: SubmitSettings, mode: Mode | None, form: str) -> list[str]:
+    """Return one sentence if the job may start away from its data and cannot fetch it.
+
+    With --as env Toil submits the steps, and all of them use one file system.
+    """
+    if mode == "require" or form == "env" or submit.stage_in:
+        return []
+    advice = "set [submit].stage_in to a command that fetches {did} to {path}, or use --mode require"
+    start = f"--mode {mode} lets the run start at a site without its data"
+    return [f"{start}, but Rapthor opens local paths: {advice}"]
 
 
 def _read_parset(file: Path) -> bytes:
