@@ -67,7 +67,7 @@ def _run_variables(store: str, environment: Mapping[str, str]) -> dict[str, str]
     """
     operation = Path(store.removeprefix("file:")).absolute().parent
     working = operation.parent.parent
-    digest = hashlib.sha256(str(working).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(os.fsencode(working)).hexdigest()[:8]
     variables = {
         "_CONDOR_WorkflowRun": f'"{_safe_name(working.name)}-{digest}"',
         "_CONDOR_RapthorOperation": f'"{_safe_name(operation.name)}"',

@@ -75,5 +75,5 @@ def _value_problems(values: Mapping[str, str]) -> list[str]:
         f"{name} would take {size} bytes, but a variable can have {MAX_VARIABLE_BYTES};"
         " submit the whole run as one job instead"
         for name, value in values.items()
-        if (size := len(f"{name}={value}".encode())) > MAX_VARIABLE_BYTES
+        if (size := len(f"{name}={value}".encode("utf-8", "surrogateescape"))) > MAX_VARIABLE_BYTES
     ]

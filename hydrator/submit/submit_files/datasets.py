@@ -359,7 +359,7 @@ def add_datasets_to_dag(
             f"{origin}: {reference.statement}: the nodes of that file stay unchanged: filter that file too"
         )
     first_end = end if lines and text and not text.endswith(b"\n") else b""
-    addition = first_end + b"".join(line.encode() + end for line in lines)
+    addition = first_end + _encode(lines, end)
     new_text = _replace_file_names(text, dag, copies or {})
     return FilterResult(
         new_text + addition,

@@ -192,6 +192,13 @@ def test_each_node_gets_a_vars_line_at_the_end_of_the_dag(tmp_path):
     assert dag_filtered(done.text, {"A": [A]}, tmp_path).text == done.text
 
 
+def test_name_of_a_node_that_is_not_utf_8_stays_as_it_is(tmp_path):
+    (tmp_path / "a.sub").write_text("executable = a\n")
+    dag = b"JOB n\xe9 a.sub\n"
+    done = dag_filtered(dag, {"n\udce9": [A]}, tmp_path)
+    assert done.text == dag + b'VARS n\xe9 +RequiredDatasets="{\\"lofar:a\\"}"\n'
+
+
 # --- the commands
 
 

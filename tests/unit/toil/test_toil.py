@@ -541,6 +541,13 @@ def test_shim_turns_a_slurm_call_into_one_without_chaining(operation):
     assert more[SITE_FILE_VARIABLE] == str(operation.parent / ".classad-hydrator-site.json")
 
 
+def test_shim_takes_a_folder_whose_name_is_not_utf_8(tmp_path):
+    folder = tmp_path / "run\udce9" / "pipelines" / "a"
+    folder.mkdir(parents=True)
+    _, more = shim.translate_call(rapthors(folder, "L1.ms"), {})
+    assert more["_CONDOR_WorkflowRun"].startswith('"run_-')
+
+
 def test_shim_keeps_the_runs_datasets_for_an_operation_without_any(operation):
     _, more = shim.translate_call(
         rapthors(operation, "/data/L1_field.ms"), {"_CONDOR_RequiredDatasets": format_did_list(RUN)}

@@ -205,7 +205,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
     print_outlook(options.settings, options.dids, jobs, should_refuse=refuse_nowhere, mode=filtered.mode)
     # condor_submit reads ``first`` before the file, so a setting in the file overrides ``first``
     first = filtered.first_line.replace("+", "MY.", 1).replace(" = ", "=", 1)
-    is_too_long = any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*filtered.lines, first))
+    is_too_long = any(len(os.fsencode(line)) > _MAX_ARGUMENT_BYTES for line in (*filtered.lines, first))
     if is_too_long or filtered.has_new_items:
         _submit_copy(command, at, filtered.text)
     appended = [word for line in filtered.lines for word in ("-append", line)]
