@@ -28,7 +28,7 @@ create index if not exists site_change_site on site_change (site, number);
 pragma user_version = {SCHEMA_VERSION};
 commit;
 """
-"""One transaction: a process that is killed in it leaves a database of version 0, which is no state yet."""
+"""A transaction: a process that is killed during it leaves version 0, and readers find no state."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
