@@ -12,14 +12,14 @@ def filter_by_patterns(dids: Iterable[Did], patterns: Collection[str]) -> frozen
     return frozenset(did for did in dids if matches_any(did, ordered))
 
 
-def group_by_lower_case(dids: Iterable[Did]) -> Mapping[str, frozenset[Did]]:
+def group_by_lower_case(dids: Iterable[Did]) -> Mapping[str, list[Did]]:
     """Group *dids* that differ only in the case of ASCII letters: ClassAds ignore this case in names."""
-    groups: dict[str, set[Did]] = {}
+    groups: dict[str, list[Did]] = {}
     for did in dids:
-        groups.setdefault(did.lower(), set()).add(did)
-    return {lower: frozenset(group) for lower, group in groups.items()}
+        groups.setdefault(did.lower(), []).append(did)
+    return groups
 
 
-def case_variants(did: Did, groups: Mapping[str, frozenset[Did]]) -> frozenset[Did]:
+def case_variants(did: Did, groups: Mapping[str, list[Did]]) -> frozenset[Did]:
     """Return the DIDs in *groups* that differ from *did* in case only; see :func:`group_by_lower_case`."""
-    return groups.get(did.lower(), frozenset()) - {did}
+    return frozenset(groups.get(did.lower(), ())) - {did}

@@ -11,10 +11,10 @@ from typing import Final
 from adapters.did_matching import case_variants, filter_by_patterns
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.files import file_signature, read_regular
-from hydrator.domain.model import Did, Seen, Site, Survey
+from hydrator.domain.model import Did, Replica, Seen, Site, Survey
 from hydrator.domain.ports import Clock
 
-from .catalogue_format import ParsedFile, parse_file
+from .catalogue_format import STATE_BY_WORD, DatasetInFile, ParsedFile, parse_file
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """``as_of`` may be ahead of the local clock by this much, and then counts as now."""
@@ -25,6 +25,7 @@ MAX_READS: Final = 3
 
 SETTLE_SECONDS: Final = 2.0
 """Seconds after a change during which a further change may leave the file's times unchanged."""
+_ABSENT: Final = DatasetInFile()
 
 
 class FileCatalogue:
@@ -68,12 +69,12 @@ class FileCatalogue:
         now = self._clock()
         contents = self._load()
         at = self._as_of(contents, now)
-        if not contents.has_site_list:  # the file still covers a site after its last dataset was removed
-            self._known_sites |= contents.sites
+        if contents.sites is None:  # the file still covers a site after its last dataset was removed
+            self._known_sites |= contents.all_sites
         return Survey(
             catalogue=self.name,
             started_at=at,
-            sites=contents.sites if contents.has_site_list else self._known_sites,
+            sites=self._known_sites if contents.sites is None else contents.all_sites,
             readings={did: _reading(did, at, contents) for did in sorted(dids)},
         )
 
@@ -135,11 +136,16 @@ class FileCatalogue:
 
 
 def _reading(did: Did, at: datetime, contents: ParsedFile) -> Seen:
-    entry = contents.datasets.get(did)
+    dataset = contents.datasets.get(did, _ABSENT)
+    replicas = [
+        Replica(did, site, STATE_BY_WORD[one.state], one.fraction)
+        for site, states in sorted(dataset.sites.items())
+        for one in states
+    ]
     return Seen(
         as_of=at,
-        replicas=entry.replicas if entry else (),
-        bytes_total=entry.bytes_total if entry else None,
+        replicas=tuple(replicas),
+        bytes_total=dataset.bytes,
         case_variants=case_variants(did, contents.case_groups),
     )
 

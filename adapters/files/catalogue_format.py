@@ -20,8 +20,10 @@ import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple, NotRequired
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -31,14 +33,13 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     ValidationInfo,
-    with_config,
 )
+from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
-from typing_extensions import TypedDict
 
 from adapters.did_matching import group_by_lower_case
 from adapters.untrusted_text import Record
-from hydrator.domain.model import Did, Replica, ReplicaState, Site, parse_did
+from hydrator.domain.model import Did, ReplicaState, Site, parse_did
 from hydrator.domain.text import format_count, shorten_list
 from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, moment_in_utc, valid_time
 
@@ -51,23 +52,6 @@ STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
     "unavailable": ReplicaState.UNAVAILABLE,
 }
 MAX_PROBLEMS_SHOWN: Final = 10
-
-
-class DatasetEntry(NamedTuple):
-    """One dataset of the file."""
-
-    replicas: tuple[Replica, ...]
-    bytes_total: int | None
-
-
-class ParsedFile(NamedTuple):
-    """Content of a valid file."""
-
-    as_of: datetime | None
-    sites: frozenset[Site]
-    has_site_list: bool
-    datasets: Mapping[Did, DatasetEntry]
-    case_groups: Mapping[str, frozenset[Did]]
 
 
 # -- the form of the decoded file
@@ -89,34 +73,37 @@ def _read_time(value: object) -> datetime:
     return moment
 
 
-def _check_site_name(name: str) -> str:
+def _check_site_name(name: str) -> Site:
     if not (name and name == name.strip() and name.isprintable() and len(name) <= 255):
         raise ValueError("it cannot be the name of a site")
-    return name
+    return Site(name)
 
 
 def _add_scope(name: str, info: ValidationInfo) -> Did:
     return parse_did(name, info.context)
 
 
-def _check_fraction(state: "_State") -> "_State":
-    if state["state"] == "available" and state.get("fraction") not in (None, 1):
+def _check_fraction(state: "StateInFile") -> "StateInFile":
+    if state.state == "available" and state.fraction not in (None, 1):
         raise ValueError("an available dataset is complete: omit fraction, or use the state partial")
     return state
 
 
 _Count = Annotated[int, Field(ge=0, le=MAX_CLASSAD_INTEGER, strict=True)]
-_SiteName = Annotated[str, AfterValidator(_check_site_name)]
+_SiteName = Annotated[Site, AfterValidator(_check_site_name)]
+_KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 
 
-@with_config(ConfigDict(extra="forbid"))
-class _State(TypedDict):
+@dataclass(frozen=True, slots=True, config=_KNOWN_KEYS_ONLY)
+class StateInFile:
+    """The state of a dataset at one storage element."""
+
     state: Literal["available", "staging", "partial", "nearline", "stuck", "unavailable"]
-    fraction: NotRequired[Annotated[float, Field(ge=0, le=1, strict=True)] | None]
+    fraction: Annotated[float, Field(ge=0, le=1, strict=True)] | None = None
 
 
 _OneState = Annotated[
-    _State,
+    StateInFile,
     BeforeValidator(lambda value: {"state": value} if isinstance(value, str) else value),
     AfterValidator(_check_fraction),
 ]
@@ -128,21 +115,37 @@ _States = Annotated[
 """One state, or one for each storage element of the site; a state is a word, or a table with a fraction."""
 
 
-@with_config(ConfigDict(extra="forbid"))
-class _Dataset(TypedDict):
-    bytes: NotRequired[_Count | None]
-    sites: NotRequired[dict[_SiteName, _States]]
+@dataclass(frozen=True, slots=True, config=_KNOWN_KEYS_ONLY)
+class DatasetInFile:
+    """One dataset of the file."""
+
+    bytes: _Count | None = None
+    sites: dict[_SiteName, _States] = field(default_factory=dict)
 
 
-@with_config(ConfigDict(extra="forbid"))
-class _File(TypedDict):
-    as_of: NotRequired[Annotated[datetime, BeforeValidator(_read_time)]]
-    sites: NotRequired[list[_SiteName]]
-    count: NotRequired[_Count]
-    datasets: dict[Annotated[Did, AfterValidator(_add_scope)], _Dataset]
+@dataclass(frozen=True, kw_only=True, config=_KNOWN_KEYS_ONLY)
+class ParsedFile:
+    """The content of a valid file."""
+
+    as_of: Annotated[datetime, BeforeValidator(_read_time)] | None = None
+    sites: list[_SiteName] | None = None
+    count: _Count | None = None
+    datasets: dict[Annotated[Did, AfterValidator(_add_scope)], DatasetInFile]
+
+    @cached_property
+    def all_sites(self) -> frozenset[Site]:
+        """The sites of the file's list; without a list those of the datasets."""
+        if self.sites is not None:
+            return frozenset(self.sites)
+        return frozenset(site for dataset in self.datasets.values() for site in dataset.sites)
+
+    @cached_property
+    def case_groups(self) -> Mapping[str, list[Did]]:
+        """The datasets by their names in lower case."""
+        return group_by_lower_case(self.datasets)
 
 
-_FILE: TypeAdapter[_File] = TypeAdapter(_File)
+_FILE = TypeAdapter(ParsedFile)
 
 
 def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFile:
@@ -151,20 +154,6 @@ def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFil
     Raises:
         ValueError: the file is not valid; the message has all problems, each with its key.
     """
-    file = _read_file(suffix, data, default_scope)
-    datasets = {did: _build_entry(did, table) for did, table in file["datasets"].items()}
-    named = {replica.site for entry in datasets.values() for replica in entry.replicas}
-    return ParsedFile(
-        file.get("as_of"),
-        frozenset(map(Site, file["sites"])) if "sites" in file else frozenset(named),
-        "sites" in file,
-        datasets,
-        group_by_lower_case(datasets),
-    )
-
-
-def _read_file(suffix: str, data: bytes, default_scope: str | None) -> _File:
-    """Return the checked content of the file; see :func:`parse_file`."""
     try:
         document = _decode(suffix, data)
     except (ValueError, RecursionError) as exc:
@@ -179,15 +168,6 @@ def _read_file(suffix: str, data: bytes, default_scope: str | None) -> _File:
         listed = shorten_list(problems, "; ", limit=MAX_PROBLEMS_SHOWN)
         raise ValueError(f"{format_count(len(problems), 'problem')}: {listed}")
     return file
-
-
-def _build_entry(did: Did, table: _Dataset) -> DatasetEntry:
-    replicas = tuple(
-        Replica(did, Site(site), STATE_BY_WORD[one["state"]], one.get("fraction"))
-        for site, states in sorted(table.get("sites", {}).items())
-        for one in states
-    )
-    return DatasetEntry(replicas, table.get("bytes"))
 
 
 def _decode(suffix: str, data: bytes) -> dict[str, Any]:
@@ -230,6 +210,7 @@ def _describe_error(exc: Exception) -> str:
 _MESSAGES = {
     "missing": "is missing",
     "dict_type": "must be a table",
+    "dataclass_type": "must be a table",
     "list_type": "must be a list",
     "too_short": "the list of states is empty",
     "int_type": "must be a whole number",
@@ -245,8 +226,8 @@ def _describe_problem(detail: ErrorDetails) -> str:
     if place[0] == "datasets" and len(place) > 1:
         place[1] = f'"{place[1]}"'
     message = _MESSAGES.get(detail["type"], detail["msg"].removeprefix("Value error, "))
-    if detail["type"] == "extra_forbidden":
-        form = {1: _File, 3: _Dataset}.get(len(place), _State)
+    if detail["type"] == "unexpected_keyword_argument":
+        form = {1: ParsedFile, 3: DatasetInFile}.get(len(place), StateInFile)
         message = f"unknown key; use {', '.join(form.__annotations__)}"
     given = detail["input"]
     shown = f" (it is {str(given)[:50]!r})" if isinstance(given, str | int | float) else ""
@@ -263,13 +244,12 @@ def _find_wrong_count(document: Record) -> Iterator[str]:
         )
 
 
-def _find_contradictions(document: Record, file: _File, default_scope: str | None) -> Iterator[str]:
+def _find_contradictions(document: Record, file: ParsedFile, default_scope: str | None) -> Iterator[str]:
     """Report a dataset that is there with its scope and without, and a site that the list omits."""
-    if len(file["datasets"]) < len(document["datasets"]):
+    if len(file.datasets) < len(document["datasets"]):
         for did, count in Counter(parse_did(key, default_scope) for key in document["datasets"]).items():
             if count > 1:
                 yield f'datasets."{did}": {did} is given twice, with its scope and without'
-    listed = set(file.get("sites", ()))
-    for did, table in file["datasets"].items() if "sites" in file else ():
-        for site in table.get("sites", {}).keys() - listed:
+    for did, dataset in file.datasets.items():
+        for site in dataset.sites.keys() - file.all_sites:
             yield f'datasets."{did}".sites.{site}: {site!r} is missing in the list sites of this file'

@@ -121,7 +121,7 @@ class DmapiCatalogue:
         self._attempts: dict[Did, int] = {}
         self._last_errors: dict[Did, CatalogueError] = {}
         self._poll_count = 0
-        self._case_groups: Mapping[str, frozenset[Did]] = {}
+        self._case_groups: Mapping[str, list[Did]] = {}
         self._listing_due_at = -math.inf
         self._listing_failures = 0
         self._one_at_a_time = threading.Lock()
