@@ -21,7 +21,6 @@ from hydrator.domain.errors import (
     CatalogueUnreachable,
     ConfigError,
 )
-from hydrator.domain.files import read_regular
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import redact
 from hydrator.domain.text import reason_of
@@ -31,7 +30,6 @@ from .rate_limiter import HttpRateLimiter, http_date, retry_after
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MAX_DETAIL_CHARS = 400
 _MAX_ERROR_BYTES = 100_000
-_MAX_CA_BYTES = 16_000_000
 
 
 def build_ssl_context(file: Path, setting: str) -> ssl.SSLContext:
@@ -41,7 +39,6 @@ def build_ssl_context(file: Path, setting: str) -> ssl.SSLContext:
         ConfigError: the file cannot be read; the message has the name of the *setting* for this file.
     """
     try:
-        read_regular(file, _MAX_CA_BYTES)  # OpenSSL would wait for the writer of a pipe
         return ssl.create_default_context(cafile=str(file))
     except OSError as error:  # SSLError among them
         raise ConfigError([f"{setting} {file}: {error.strerror or error}"]) from error

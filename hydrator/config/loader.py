@@ -1,6 +1,7 @@
 """Loader: read a TOML file and return settings with absolute paths."""
 
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 """The variable with the folder of a unit's credentials; see systemd.exec(5)."""
 _MAX_BYTES = 16 * 1024 * 1024
 SECRET_KEY_ENDINGS = ("_file", "_files", "tls_key", "tls_certificate", "client_key", "client_cert")
+_LIBRARY_KEYS = ("config_file", "ca_cert", "tls_key", "tls_certificate", "client_key", "client_cert")
+"""Files that HTCondor or OpenSSL opens: both wait for the writer of a pipe, and read a device without end."""
 
 
 def load(path: Path) -> Settings:
@@ -77,25 +80,32 @@ def _make_paths_absolute(settings: Settings, folder: Path, origin: str) -> Setti
             if "\0" in str(value):
                 raise ConfigError([f"{origin}: {key}: no path has a NUL character"])
             try:
-                return _find_systemd_credential(value, key) or folder / value.expanduser()
+                path = _find_systemd_credential(value, key) or folder / value.expanduser()
             except RuntimeError:
                 problem = escape_unprintable(f"{key}: {value}: no user has this name")
                 raise ConfigError([f"{origin}: {problem}"]) from None
+            if key.endswith(_LIBRARY_KEYS) and _is_pipe_or_device(path):
+                problem = escape_unprintable(f"{key}: {path}: it is a pipe or a device, not a file")
+                raise ConfigError([f"{origin}: {problem}"])
+            return path
         if isinstance(value, BaseModel):
-            fields = {
-                name: make_absolute(getattr(value, name), f"{key}.{name}".lstrip("."))
-                for name in type(value).model_fields
-            }
+            made = {name: (it, make_absolute(it, f"{key}.{name}".lstrip("."))) for name, it in value}
             # only what changes: model_fields_set then has what the operator wrote
-            return value.model_copy(
-                update={name: it for name, it in fields.items() if it != getattr(value, name)}
-            )
+            return value.model_copy(update={name: new for name, (old, new) in made.items() if new != old})
         if isinstance(value, list):
             return [make_absolute(item, key) for item in value]
         return value
 
     result: Settings = make_absolute(settings)
     return result
+
+
+def _is_pipe_or_device(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # the part that opens the file reports this
+        return False
+    return stat.S_ISFIFO(mode) or (stat.S_ISCHR(mode) and path != Path(os.devnull))
 
 
 def _find_systemd_credential(name: Path, key: str) -> Path | None:

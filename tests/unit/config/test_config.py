@@ -328,6 +328,35 @@ def test_pipe_without_a_writer_is_one_problem(tmp_path):
         load(tmp_path / "pipe")
 
 
+def test_secret_file_of_a_plugin_is_found_beside_the_configuration(loaded, tmp_path):
+    text = '[[catalogue]]\ntype = "directory"\nscope = "s"\nroots = { UK = "/data" }\ntoken_file = "token"\n'
+    (plugin,) = loaded(text).catalogue
+    assert plugin.options["token_file"] == tmp_path / "token"
+    assert plugin.options["roots"] == {"UK": "/data"}
+
+
+LIBRARY_FILES = {
+    "htcondor.config_file": FILE + "[htcondor]\nconfig_file = {}\n",
+    "catalogue.ca_cert": RUCIO + LOGIN + "ca_cert = {}\n",
+    "catalogue.client_cert": RUCIO + 'auth = "x509"\nclient_cert = {}\n',
+    "catalogue.client_key": RUCIO + 'auth = "x509"\nclient_cert = "pem"\nclient_key = {}\n',
+    "site_capabilities.ca_cert": FILE + "[site_capabilities]\nca_cert = {}\n",
+    "submit.ca_cert": FILE + "[submit]\nca_cert = {}\n",
+    "publish.http.tls_certificate": FILE + '[publish.http]\ntls_key = "pem"\ntls_certificate = {}\n',
+    "publish.http.tls_key": FILE + '[publish.http]\ntls_certificate = "pem"\ntls_key = {}\n',
+}
+
+
+@pytest.mark.parametrize("key", LIBRARY_FILES)
+def test_pipe_or_device_that_a_library_would_open_is_one_problem(problems, loaded, tmp_path, key):
+    os.mkfifo(tmp_path / "pipe")
+    told = f"{key}: {{}}: it is a pipe or a device, not a file"
+    assert problems(LIBRARY_FILES[key].format("'pipe'")) == [told.format(tmp_path / "pipe")]
+    assert problems(LIBRARY_FILES[key].format("'/dev/zero'")) == [told.format("/dev/zero")]
+    for usable in (os.devnull, tmp_path, tmp_path / "none"):
+        loaded(LIBRARY_FILES[key].format(f"'{usable}'"))
+
+
 def _find_keys(model: type[BaseModel], section: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, field in model.model_fields.items():
         yield (*section, name)
