@@ -15,7 +15,7 @@ from typing import Any, cast
 import trustme
 from prometheus_client import CollectorRegistry
 
-from adapters.http.publisher import ServedAds
+from adapters.http.publisher import WebPublisher
 from hydrator.config import HttpServerSettings, Settings
 from hydrator.daemon.http_frontend import HttpFrontend
 from hydrator.daemon.metrics import Metrics
@@ -67,9 +67,9 @@ def build_settings(folder: Path, *, tls: bool) -> Settings:
 def serve(folder: Path, dataset_count: int, *, tls: bool) -> None:
     """Run the daemon's HTTP front end, after one cycle: print its address, end with the input."""
     now, settings = from_unix(time.time()), build_settings(folder, tls=tls)
-    evaluation, served_ads = busy_site_ads(dataset_count, now), ServedAds()
-    served_ads.put(evaluation.ads.values(), now)
-    parts = SimpleNamespace(served_ads=served_ads)
+    evaluation, web_publisher = busy_site_ads(dataset_count, now), WebPublisher(lambda: None, lambda: now)
+    web_publisher.put(evaluation.ads.values())
+    parts = SimpleNamespace(web_publisher=web_publisher)
     registry, store = CollectorRegistry(), cast("Store", None)
     context = DaemonContext(
         settings,

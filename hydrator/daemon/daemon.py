@@ -238,14 +238,14 @@ class Daemon:
 
     def _restore_served_ads(self, parts: Parts) -> None:
         """Give the HTTP server the ads that were published last."""
-        if parts.served_ads:
+        if parts.web_publisher:
             settings = self._context.settings
             ads = [
                 ad
                 for ad in self._context.state.ads.values()
                 if not settings.sites.is_retired(ad.site) and not names_any(ad, settings.publish.never)
             ]
-            parts.served_ads.put(ads, self._machine.clock())
+            parts.web_publisher.put(ads)
 
     def _next_signal(self) -> End:
         """Wait for the next signal, and meanwhile notify the watchdog and check the clock."""

@@ -105,14 +105,14 @@ class HttpFrontend:
         """
         context, now = self.context, self.machine.clock()
         report = context.report
-        served_ads = context.parts.served_ads if context.parts else None
+        publisher = context.parts.web_publisher if context.parts else None
         has_ads = report or context.state.ads
         return replace(
             context.cycle_state or ServerState(now=now),
-            ads=served_ads.ads() if served_ads else {},
+            ads=publisher.ads() if publisher else {},
             not_ready_reason=None if has_ads else "the first cycle has not ended yet",
             now=now,
-            published_at=served_ads.publish_times() if served_ads else {},
+            published_at=publisher.publish_times() if publisher else {},
             hang_reason=self.get_hang_reason(),
             max_age=context.settings.daemon.max_age,
             changes=context.recent_changes,

@@ -11,7 +11,7 @@ from adapters.condor.collector import CollectorPublisher
 from adapters.condor.pool_load import CondorPool, ScheddNeeds
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
-from adapters.http.publisher import ServedAds, WebPublisher
+from adapters.http.publisher import WebPublisher
 from hydrator.config import RucioSource, Settings
 from hydrator.diagnostics.overview.saved import load_view
 from hydrator.domain.bugs import BugReporter
@@ -43,13 +43,12 @@ def build_publish_targets(
     settings: Settings,
     clock: Clock,
     collectors: Mapping[str, CondorClient],
-    served_ads: ServedAds | None,
-    get_url: Callable[[], str | None] | None,
+    web_publisher: WebPublisher | None,
 ) -> Sequence[PublishTarget]:
     """Build every target to which *settings* publish.
 
-    *collectors* has one client for each collector, by the name of the publisher. The HTTP server is a
-    target only if *served_ads* and *get_url* are given.
+    *collectors* has one client for each collector, by the name of the publisher. *web_publisher* is that of
+    the HTTP server, if there is one.
     """
     targets = []
     publish = settings.publish
@@ -63,8 +62,8 @@ def build_publish_targets(
             publish.sites_file, valid_for=_SITES_FILE_VALID, max_age=max_age, clock=clock
         )
         targets.append(PublishTarget(sites, policy))
-    if served_ads is not None and get_url is not None:
-        targets.append(PublishTarget(WebPublisher(served_ads, get_url, clock), always))
+    if web_publisher:
+        targets.append(PublishTarget(web_publisher, always))
     policy = Policy(refresh_after=_AD_LIFETIME / 3, has_expiring_ads=True)
     for name, client in collectors.items():
         publisher = CollectorPublisher(client, name=name, lifetime=_AD_LIFETIME, clock=clock)
@@ -100,7 +99,7 @@ class Parts:
     publish_targets: Sequence[PublishTarget]
     queues: PoolReader | None
     pool: PoolParts
-    served_ads: ServedAds | None
+    web_publisher: WebPublisher | None
     network: NetworkParts
     staging: StagingParts
     workers: tuple[WorkerCatalogue, ...]
@@ -174,11 +173,11 @@ def assemble(
     """
     register_secrets(settings)
     http = settings.publish.http
-    served_ads = ServedAds() if get_url and http.enabled else None
+    web_publisher = WebPublisher(get_url, clock) if get_url and http.enabled else None
     catalogues = build_catalogues(settings)
     pool = build_pool_parts(settings, clock)
     network = build_network_parts(settings, clock, pool.reads)
-    targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_url)
+    targets = build_publish_targets(settings, clock, pool.publishing_clients, web_publisher)
     staging = build_staging_parts(settings, clock, pool.schedds)
     return Parts(
         settings=settings,
@@ -186,7 +185,7 @@ def assemble(
         publish_targets=targets,
         queues=pool.schedds,
         pool=pool,
-        served_ads=served_ads,
+        web_publisher=web_publisher,
         network=network,
         staging=staging,
         workers=catalogues,

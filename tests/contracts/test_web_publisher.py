@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from adapters.http.publisher import ServedAds, WebPublisher
+from adapters.http.publisher import WebPublisher
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import Snapshot
 from hydrator.server.view import ServerState
@@ -14,48 +14,42 @@ from tests.served import server_of
 pytestmark = pytest.mark.outside
 
 
-def shown(board: ServedAds) -> ServerState:
-    return server_state(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
+def shown(publisher: WebPublisher) -> ServerState:
+    times = publisher.publish_times()
+    return server_state(publisher.ads(), Snapshot({}), demand(), None, NOON, published_at=times)
 
 
 @pytest.fixture
-def board():
-    return ServedAds()
-
-
-@pytest.fixture
-def server(board):
-    with server_of(lambda: shown(board)) as running:
-        yield running
-
-
-@pytest.fixture
-def publisher(board, server):
-    return WebPublisher(board, lambda: server.url, lambda: NOON)
+def publisher():
+    made = WebPublisher(lambda: server.url, lambda: NOON)
+    with server_of(lambda: shown(made)) as server:
+        yield made
 
 
 class TestWebPublisher(PublisherContract):
     @pytest.fixture(autouse=True)
-    def _served(self, board, server):
-        self.board, self.server = board, server
+    def _served(self, publisher):
+        self.served = publisher
 
     def publisher(self) -> WebPublisher:
-        return WebPublisher(self.board, lambda: self.server.url, lambda: NOON)
+        return self.served
 
     def unreachable(self) -> WebPublisher:
-        return WebPublisher(self.board, lambda: None, lambda: NOON)
+        return WebPublisher(lambda: None, lambda: NOON)
 
 
-def test_a_hook_gets_the_served_ad(publisher, server):
-    new = site_ad("CAM")
-    publisher.publish([new])
-    answer = httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False, timeout=120)
+def test_a_hook_gets_the_served_ad():
+    publisher = WebPublisher(lambda: server.url, lambda: NOON)
+    with server_of(lambda: shown(publisher)) as server:
+        new = site_ad("CAM")
+        publisher.publish([new])
+        answer = httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False, timeout=120)
     assert answer.text == new.text
 
 
-def test_a_server_that_stopped_is_an_error_and_not_empty(board):
-    with server_of(lambda: shown(board)) as server:
-        publisher = WebPublisher(board, lambda: server.url, lambda: NOON)
+def test_a_server_that_stopped_is_an_error_and_not_empty():
+    publisher = WebPublisher(lambda: server.url, lambda: NOON)
+    with server_of(lambda: shown(publisher)) as server:
         publisher.publish([ad(L1)])
     with pytest.raises(PublishError, match="does not run"):
         publisher.published()

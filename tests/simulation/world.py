@@ -17,7 +17,6 @@ from unittest.mock import patch
 
 import structlog
 
-from adapters.http.publisher import ServedAds
 from hydrator import startd_cron as hook
 from hydrator.config import Settings
 from hydrator.daemon.daemon import Daemon
@@ -409,7 +408,7 @@ class World:
 
     def _assemble(self, process: Process, settings: Settings, clock: Any, get_url: Any) -> Parts:
         mapping = settings.sites.mapping
-        served = ServedAds()
+        web_publisher = SimulatedWebPublisher(self, process, get_url, clock)
         always = Policy(refresh_after=timedelta(0), has_expiring_ads=False)
         expiring = Policy(refresh_after=timedelta(seconds=AD_LIFETIME / 3), has_expiring_ads=True)
         catalogues = [SimulatedCatalogue(self, process, name) for name in sorted(self.truth.sites)]
@@ -419,12 +418,12 @@ class World:
             catalogues=tuple(MappedCatalogue(one, mapping) if mapping else one for one in catalogues),
             publish_targets=(
                 PublishTarget(SimulatedPublisher(self, process, "file"), always),
-                PublishTarget(SimulatedWebPublisher(self, process, served, get_url, clock), always),
+                PublishTarget(web_publisher, always),
                 PublishTarget(SimulatedPublisher(self, process, "collector", AD_LIFETIME), expiring),
             ),
             queues=self.pool_part(self, process),
             pool=pool,
-            served_ads=served,
+            web_publisher=web_publisher,
             network=NetworkParts((), settings, build_rate_table((), settings, clock())),
             staging=build_staging_parts(settings, clock, None),
             workers=(),

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.http.publisher import ServedAds
+from adapters.http.publisher import WebPublisher
 from hydrator.config import Settings
 from hydrator.daemon import http_frontend
 from hydrator.daemon.cycles import CycleRunner
@@ -74,9 +74,9 @@ class Cycles:
     def __init__(self, *, has_http: bool = True) -> None:
         self.now = NOON
         self.hang_reason: str | None = None
-        self.served_ads = ServedAds()
+        self.web_publisher = WebPublisher(lambda: None, self._clock)
         self.context = context_with(settings=Settings(publish={"http": {"enabled": has_http}}))
-        parts = SimpleNamespace(served_ads=self.served_ads, pool=SimpleNamespace(client=None))
+        parts = SimpleNamespace(web_publisher=self.web_publisher, pool=SimpleNamespace(client=None))
         self.context.runtime = SimpleNamespace(parts=parts)
         guard = SimpleNamespace(run_isolated=lambda _part, task: task(), metrics=Mock())
         self._runner = CycleRunner(
@@ -111,7 +111,7 @@ class Cycles:
         drafts = {
             site: replace(draft, omitted_entries=omitted_entries) for site, draft in evaluation.drafts.items()
         }
-        self.served_ads.put(evaluation.ads.values(), self.now)
+        self.web_publisher.put(evaluation.ads.values())
         self.record(replace(report, evaluation=replace(evaluation, drafts=drafts)))
 
     def record(self, report: CycleReport) -> None:
@@ -163,8 +163,8 @@ def test_answer_after_a_cycle_is_that_of_this_cycle(cycles):
 
 def test_openings_end_between_two_cycles(cycles):
     cycles.run()
-    ad = replace(cycles.served_ads.ads()[CAM], open_until=NOON + timedelta(minutes=5))
-    cycles.served_ads.put([ad], NOON)
+    ad = replace(cycles.web_publisher.ads()[CAM], open_until=NOON + timedelta(minutes=5))
+    cycles.web_publisher.put([ad])
     until = [cycles.get_site()["open_until"]]
     cycles.now += timedelta(minutes=5)
     until.append(cycles.get_site()["open_until"])
@@ -173,8 +173,8 @@ def test_openings_end_between_two_cycles(cycles):
 
 def test_ad_is_served_when_it_is_published_not_when_the_cycle_ends(cycles):
     cycles.run()
-    ad = replace(cycles.served_ads.ads()[CAM], generation=7)
-    cycles.served_ads.put([ad], NOON)
+    ad = replace(cycles.web_publisher.ads()[CAM], generation=7)
+    cycles.web_publisher.put([ad])
     assert cycles.get(f"/v1/sites/{CAM}/ad").headers["ETag"].startswith('"7-')
 
 

@@ -11,7 +11,7 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from adapters.http.publisher import ServedAds
+from adapters.http.publisher import WebPublisher
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
@@ -67,18 +67,18 @@ def authority(tmp_path):
     return Authority(tmp_path)
 
 
-def shown(board: ServedAds) -> ServerState:
+def shown(board: WebPublisher) -> ServerState:
     return server_state(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
 
 
 @pytest.fixture
 def board():
-    made = ServedAds()
-    made.put([ad(L1)], NOON)
+    made = WebPublisher(lambda: None, lambda: NOON)
+    made.put([ad(L1)])
     return made
 
 
-def serving(board: ServedAds, access: TokenAuthenticator | None = None, **where) -> HttpServer:
+def serving(board: WebPublisher, access: TokenAuthenticator | None = None, **where) -> HttpServer:
     asgi = build_app(lambda: shown(board), CollectorRegistry(), authenticator=access)
     return HttpServer(asgi, **where)
 
