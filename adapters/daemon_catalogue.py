@@ -30,7 +30,6 @@ from hydrator.domain.errors import (
     ConfigError,
 )
 from hydrator.domain.model import (
-    NO_PROVENANCE,
     DaemonKnowledge,
     DatasetState,
     Did,
@@ -404,12 +403,11 @@ def _parse_knowledge(
 
 
 def _parse_fact(did: Did, row: _FactRow) -> Fact:
-    provenance = row["provenance"]
     return Fact(
         row["state"],
         from_unix(row["as_of"]),
         _parse_fraction(did, row["fraction"]),
-        provenance_from_row([provenance]) if provenance else NO_PROVENANCE,
+        provenance_from_row(row["provenance"]),
     )
 
 

@@ -1,6 +1,6 @@
 """Provenance of each fact (source, time, call), shown by ``hydrator datasets --why``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,24 +9,26 @@ from .model import NO_PROVENANCE, Provenance, from_unix, to_unix
 from .text import format_duration
 
 _TIME_FIELDS = ("expires_at", "ready_at")
+_PRIVATE_FIELDS = ("call", "storage")
+"""The fields that the daemon does not return over HTTP."""
 
 
-def provenance_to_row(provenance: Provenance) -> list[dict[str, Any]]:
-    """Return *provenance* for JSON: a list with one record of the fields that have a value, or no record."""
-    known = {key: value for key, value in asdict(provenance).items() if value}
+def provenance_to_row(provenance: Provenance) -> dict[str, Any]:
+    """Return the fields of *provenance* that have a value, for JSON."""
+    row = {key: value for key, value in asdict(provenance).items() if value}
     for key in _TIME_FIELDS:
-        if key in known:
-            known[key] = to_unix(known[key])
-    if "ready_error" in known:
-        known["ready_error"] = known["ready_error"].total_seconds()
-    return [known] if known else []
+        if key in row:
+            row[key] = to_unix(row[key])
+    if "ready_error" in row:
+        row["ready_error"] = row["ready_error"].total_seconds()
+    return row
 
 
-def provenance_from_row(row: Sequence[Mapping[str, Any]]) -> Provenance:
+def provenance_from_row(row: Mapping[str, Any]) -> Provenance:
     """Parse the output of :func:`provenance_to_row`; skip fields that only a newer daemon writes."""
     if not row:
         return NO_PROVENANCE
-    known = {key: value for key, value in row[0].items() if key in Provenance.__dataclass_fields__}
+    known = {key: value for key, value in row.items() if key in Provenance.__dataclass_fields__}
     for key in _TIME_FIELDS:
         if key in known:
             known[key] = from_unix(known[key])
@@ -35,18 +37,9 @@ def provenance_from_row(row: Sequence[Mapping[str, Any]]) -> Provenance:
     return Provenance(**known)
 
 
-PUBLIC_FIELDS = ("reason", "rule", "account", "expires_at", "ready_at", "ready_error")
-"""The fields that the daemon returns over HTTP; :func:`describe_provenance` uses no other fields."""
-
-
 def public_provenance(provenance: Provenance) -> dict[str, Any]:
-    """Return the PUBLIC_FIELDS of *provenance* that have a value, for JSON."""
-    return {
-        key: value
-        for row in provenance_to_row(provenance)
-        for key, value in row.items()
-        if key in PUBLIC_FIELDS
-    }
+    """Return the fields of *provenance* that the daemon returns over HTTP and that have a value, for JSON."""
+    return {key: it for key, it in provenance_to_row(provenance).items() if key not in _PRIVATE_FIELDS}
 
 
 def describe_provenance(provenance: Provenance, now: datetime) -> str:

@@ -131,7 +131,7 @@ def _catalogue_rows(
         yield DatasetSource(did, catalogue, unseen, None, None, _to_unix(read_at), why)
     for site, fact in sorted(record.facts.items()) if record else ():
         source, as_of = fact.provenance, fact.as_of or read_at
-        why, row = describe_provenance(source, now), (provenance_to_row(source) or [{}])[0]
+        why, row = describe_provenance(source, now), provenance_to_row(source)
         yield DatasetSource(
             did, catalogue, unseen, site, fact.state, _to_unix(as_of), why,
             fact.fraction, source.storage, source.call, row,

@@ -32,7 +32,7 @@ def test_provenance_survives_the_conversion_to_a_row_and_back(told):
 
 
 def test_words_of_a_newer_version_are_passed_over():
-    assert provenance_from_row([{"reason": "x", "mood": "sad"}]) == Provenance(reason="x")
+    assert provenance_from_row({"reason": "x", "mood": "sad"}) == Provenance(reason="x")
 
 
 def test_provenance_is_described_in_one_line():
