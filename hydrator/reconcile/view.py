@@ -598,12 +598,16 @@ class _Facts:
 
     def count_jobs_with_site(self, demand: Demand) -> Count:
         """Count the jobs whose datasets are all complete at one site."""
-        anywhere = frozenset[Did]().union(*self.complete_by_site)
+        needed = [entry for entry in demand.entries if entry.job_count]
+        firsts = {entry.dids[0] for entry in needed}
+        sites: dict[Did, list[frozenset[Did]]] = {}  # those with a first dataset: not each set at each site
+        for complete in self.complete_by_site:
+            for did in complete & firsts:
+                sites.setdefault(did, []).append(complete)
         return sum(
             entry.job_count
-            for entry in demand.entries
-            if anywhere.issuperset(entry.dids)
-            and any(complete.issuperset(entry.dids) for complete in self.complete_by_site)
+            for entry in needed
+            if any(complete.issuperset(entry.dids) for complete in sites.get(entry.dids[0], ()))
         )
 
 
