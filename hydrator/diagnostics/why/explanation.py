@@ -63,7 +63,7 @@ class Remedy:
         cost: estimated effort: a small number means little effort or a short wait.
         text: the change.
         is_sure: false: the sites at which the job matches after the change are not known.
-        copy_bytes: bytes that the data manager copies; null: the change is no copy, or the size is unknown.
+        copy_bytes: bytes that the data manager copies; null: no data is missing, or a size is unknown.
     """
 
     cost: int

@@ -283,8 +283,26 @@ def _find_reason_of_absence(
         text = "the daemon does not poll this dataset yet; its next cycle finds the datasets of new jobs"
         return MissingReason.NOT_IN_DEMAND, f"{did}: {text}", ()
     near = knowledge.similar_names.get(did, ())
+    if did in knowledge.snapshot.bytes_total:
+        return MissingReason.NOWHERE, f"{did} is at no site, though a catalogue has its name", near
     advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
     return MissingReason.NOWHERE, f"{did} is not in any catalogue; {advice}", near
+
+
+def list_moving_datasets(job: JobFacts, knowledge: DaemonKnowledge | None) -> list[str]:
+    """Return the datasets of *job* that are complete nowhere, but may be soon, each with a site and state."""
+    sites = knowledge.snapshot.sites if knowledge else {}
+    found = []
+    for did in job.datasets:
+        facts = {site: at.facts[did] for site, at in sites.items() if did in at.facts}
+        moving = [
+            f"{did} ({state_words(one)} at {site})" for site, one in facts.items() if one.state in _MOVING
+        ]
+        found += [] if any(map(is_complete, facts.values())) else moving[:1]
+    return found
+
+
+_MOVING = {DatasetState.STAGING, DatasetState.UNAVAILABLE, DatasetState.UNKNOWN}
 
 
 def is_complete(fact: Fact | None) -> bool:

@@ -100,8 +100,8 @@ def _reason_text(
             return _resource_text(cause, job, groups)
         case MismatchCause.BROKEN:
             reasons = deduplicate(group.broken_reason for group in groups)
-            return f"broken, so no job can run there: {shorten_list(reasons, '; ')}"
-        case MismatchCause.BUSY if {group.state for group in groups} <= {"Drained", "Offline"}:
+            return f"the slots are broken, so no job can run there: {shorten_list(reasons, '; ')}"
+        case MismatchCause.BUSY if all(group.is_closed for group in groups):
             states = sorted({str(group.state).lower() for group in groups})
             return f"no slot there takes a new job: they are {' or '.join(states)}"
         case MismatchCause.BUSY:

@@ -45,7 +45,8 @@ MAX_LIST_CHARS = 1 << 18
 """Largest length of ``RequiredDatasets``; a longer text is not parsed as a list."""
 MAX_SITES = 50
 """Largest number of sites that a job avoids after it could not read data there; more are ignored."""
-_BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained", "Offline"}
+_BUSY_STATES = {"Claimed", "Preempting", "Matched"}
+_CLOSED_STATES = {"Drained", "Offline"}
 
 
 class JobStatus(StrEnum):
@@ -153,7 +154,12 @@ class SlotGroup:
     @property
     def is_busy(self) -> bool:
         """Return True if the slot takes no job now, whatever the job is."""
-        return self.state in _BUSY_STATES or bool(self.broken_reason)
+        return self.state in _BUSY_STATES or self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Return True if the slot takes no job even when its jobs have ended."""
+        return self.state in _CLOSED_STATES or bool(self.broken_reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ class JobFacts:
         mode: require, auto or wait.
         any_after: time from which the job may run anywhere.
         max_age_seconds: largest age of a fact that the job accepts, in seconds.
-        is_transformed: true if the schedd's DataLocality transform was applied to the job.
+        is_bound: true if the job's Requirements have the clause of data locality, DataLocalityHere.
         is_freed: true if `hydrator run-anywhere` has freed the job: it may run anywhere.
         opens_paths: true if the job opens paths at the site and cannot fetch data.
         misses: datasets that the job could not read where it ran, the oldest first.
@@ -203,7 +209,7 @@ class JobFacts:
     mode: str | None = None
     any_after: UnixTime | None = None
     max_age_seconds: int | None = None
-    is_transformed: bool = False
+    is_bound: bool = False
     is_freed: bool = False
     opens_paths: bool = False
     misses: tuple[Miss, ...] = ()
@@ -248,6 +254,7 @@ def parse_job(
     ad = {name.lower(): text for name, text in texts.items()}
     number = _parse_number(ad.get("jobstatus"))
     dids, invalid_names = _parse_datasets(ad.get("requireddatasets"), default_scope)
+    here = HERE_ATTRIBUTE.lower()
     return JobFacts(
         name=f"{ad.get('clusterid')}.{procs[0]}",
         schedd=schedd,
@@ -269,8 +276,8 @@ def parse_job(
         any_after=parse_integer(ad.get("datalocalityanyafter")),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
         unplaced_universe=_UNPLACED_UNIVERSES.get(parse_integer(ad.get("jobuniverse"))),
-        is_transformed=ad.get("datalocalitytransformed", "").lower() == "true",
-        is_freed=ad.get(HERE_ATTRIBUTE.lower(), "").lower() == "true",
+        is_bound=here in ad and here in ad.get("requirements", "").lower(),
+        is_freed=ad.get(here, "").lower() == "true",
         opens_paths=PATHS_ATTRIBUTE.lower() in ad,
         misses=parse_misses({MISSES_ATTRIBUTE: parse_string_list(ad.get(MISSES_ATTRIBUTE.lower()))}),
         missed_sites=tuple(dict.fromkeys(parse_string_list(ad.get(SITES_ATTRIBUTE.lower()))[:MAX_SITES])),

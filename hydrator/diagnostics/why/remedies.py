@@ -68,6 +68,8 @@ def _cause_remedy(
         return find_data_remedy(job, [each for each in reasons if each.cause is cause], group.site, now)
     if cause is MismatchCause.UNREADABLE_DATA:
         return _misses_remedy(job, now)
+    if cause is MismatchCause.BUSY and group.is_closed:
+        return Remedy(6, "slots there take jobs again")
     return _REMEDIES.get(cause) or _resource_remedy(cause, job, group)
 
 
@@ -95,21 +97,22 @@ def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
 def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], site: Site, now: datetime) -> Remedy:
     missing = [one for reason in reasons for one in reason.missing_datasets]
     ways = []
-    is_paced = any(reason.set_facts and reason.set_facts.is_paced for reason in reasons)
+    facts = [reason.set_facts for reason in reasons if reason.set_facts]
+    is_paced = job.mode == AUTO and any(each.is_paced and each.share is not None for each in facts)
+    absent_count = sum(one.reason is MissingReason.NOWHERE for one in missing)
+    is_all_here = all(one.is_at_site for one in missing)
     if job.has_wrong_key:
         ways.append(Remedy(4, f"submit the job again: {WRONG_KEY_TODO}"))
-    elif job.mode == AUTO and is_paced:
-        ways.append(
-            Remedy(2, "a slot beside the data becomes free, or the daemon lets the job read from elsewhere")
-        )
-    elif job.any_after is not None and job.any_after > to_unix(now):
+    elif is_paced and not (missing and is_all_here) and not 0 < absent_count < len(job.datasets):
+        ways.append(Remedy(2, "the daemon lets the job read from elsewhere"))
+    elif not is_paced and job.any_after is not None and job.any_after > to_unix(now):
         left = job.any_after - to_unix(now)
         cost = 2 if left <= _SHORT_WAIT_SECONDS else 3
         ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))
     if missing:
         ways.append(_combine_dataset_remedies(job, missing, site))
-    is_bound = job.is_transformed and not (job.is_freed or job.opens_paths)
-    if is_bound and all(one.is_at_site for one in missing):
+    can_be_freed = job.is_bound and not (job.is_freed or job.opens_paths)
+    if can_be_freed and is_all_here:
         cluster = job.name.partition(".")[0]
         text = f"a queue super user runs hydrator run-anywhere {cluster}: then its data counts no more"
         ways.append(Remedy(6, text))
@@ -132,7 +135,7 @@ def _combine_dataset_remedies(job: JobFacts, missing: Sequence[MissingDataset], 
         names = shorten_list([f"{one.replacement} instead of {one.did}" for one in renamed])
         cost = 4 if all(one.reason is MissingReason.MISSPELT for one in renamed) else 9
         ways.insert(0, Remedy(cost, f"{_submit_words(job)} with {names}"))
-    has_all_sizes = copied and all(way.text != _BRING_DATA for way in ways)
+    has_all_sizes = all(way.text != _BRING_DATA for way in ways)
     return Remedy(
         max(way.cost for way in ways),
         shorten_list(deduplicate(way.text for way in ways), " and "),
@@ -165,7 +168,10 @@ def _dataset_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
             text = f"{_submit_words(job)} with {missing.similar_names[0]} instead of {did}"
             return Remedy(11, text, is_sure=False)
         case MissingReason.NOWHERE | MissingReason.INVALID_NAME:
-            return Remedy(11, f"{_submit_words(job)} with a dataset name that exists", is_sure=False)
+            text = f"{_submit_words(job)} with a dataset name that exists"
+            if len(job.datasets) > 1:
+                text += ", or without it (hydrator submit rapthor: --skip-absent, or --at-least 0.9)"
+            return Remedy(11, text, is_sure=False)
         case MissingReason.CASE_COLLISION:
             text = f"the data manager renames {did}, or the dataset whose name differs in letter case only"
             return Remedy(10, text, is_sure=is_there)

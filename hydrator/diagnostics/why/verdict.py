@@ -22,7 +22,7 @@ from hydrator.domain.text import (
 from hydrator.domain.untrusted import nearest_moment, valid_number, valid_time
 
 from .explanation import MismatchCause, SiteMatch
-from .missing_data import AUTO, WRONG_KEY
+from .missing_data import AUTO, WRONG_KEY, list_moving_datasets
 from .obstacles import causes_of, list_reasons
 from .pool_facts import JobFacts, JobStatus, SlotGroup, SlotSetFacts
 
@@ -135,16 +135,18 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
         notes.append("the job names no datasets (RequiredDatasets), so data locality does not restrict it")
     elif job.unplaced_universe:
         notes.append("data locality does not decide where a job of its universe runs")
-    elif not job.is_transformed:
+    elif not job.is_bound:
         notes.append(
-            "the schedd's transform was not applied (no DataLocalityTransformed), because the transform was"
-            " not installed when the job was submitted; the job keeps its own expressions, so data"
-            " locality does not restrict it"
+            "data locality does not restrict the job: its Requirements have no DataLocalityHere, because the"
+            " schedd's transform only ranks slots, or was not installed when the job was submitted"
         )
     elif job.is_freed:
-        notes.append("hydrator run-anywhere freed the job: its data no longer decides where it runs")
+        notes.append(
+            "the job is freed (hydrator run-anywhere sets DataLocalityHere to true): its data no longer"
+            " decides where it runs"
+        )
     is_started = job.status in _STARTED
-    if job.has_wrong_key and (is_started or not (job.mode == AUTO or job.is_freed)):
+    if job.has_wrong_key and (is_started or not (job.is_freed or (job.mode == AUTO and job.is_bound))):
         notes.append(WRONG_KEY)
     elif is_started and (started := start_text(job.start)):
         notes.append(started)
@@ -168,7 +170,7 @@ def wait_text(
 
     In mode auto, the sentence is the prospect of the job. A job that has started waits for nothing.
     """
-    if not (job.can_wait and job.is_transformed and job.has_required_datasets) or job.is_freed:
+    if not (job.can_wait and job.is_bound and job.has_required_datasets) or job.is_freed:
         return None
     if job.mode == AUTO and job.key is not None:
         return _auto_wait_text(job, groups, knowledge, now)
@@ -206,35 +208,52 @@ def _auto_wait_text(
     """
     if job.has_wrong_key:
         return WRONG_KEY
-    home = deduplicate(one.site for one in groups if one.set_facts.is_local and one.can_run_now)
-    if home and job.status is not JobStatus.HELD:
-        return f"the job may start now at {comma_separated(sorted(home))}, beside its data"
+    home = [group for group in groups if group.set_facts.share == 1]
+    beside = {group.site for group in home if group.set_facts.is_local and group.can_run_now}
+    if beside and job.status is not JobStatus.HELD:
+        return f"the job may start now at {comma_separated(sorted(beside))}, beside its data"
     if not any(group.set_facts.is_paced for group in groups):
         return _unpaced_text(job, knowledge, now)
     if job.status is JobStatus.HELD:
         return None
     open_groups = [one for one in groups if one.set_facts.is_open and not one.set_facts.is_local]
     if open_groups:
-        sites = deduplicate(group.site for group in open_groups)
+        sites = {group.site for group in open_groups}
         shortest = min(open_groups, key=lambda group: (group.set_facts.open_seconds or inf, group.site))
-        refusal = _refusal_text(job, open_groups, knowledge, now) or _busy_text(open_groups)
+        refusal = _refusal_text(job, open_groups, knowledge, now, ", and no slot there is free")
         return (
             f"the job may start now at {comma_separated(sorted(sites))} by"
             f" {_reading_text(job, shortest.set_facts, shortest.site if len(sites) > 1 else None)}{refusal}"
         )
-    made = knowledge.openings if knowledge and knowledge.openings else None
+    return _closed_text(job, home, groups, knowledge, now)
+
+
+def _closed_text(
+    job: JobFacts,
+    home: Sequence[SlotGroup],
+    groups: Sequence[SlotGroup],
+    knowledge: DaemonKnowledge | None,
+    now: datetime,
+) -> str:
+    """Return what a job in mode auto waits for that may not read now; *home* are the slots of its data."""
+    made = knowledge.openings if knowledge else None
     outlook = made.outlooks.get(SetKey(job.key or "")) if made else None
-    refusal = _refusal_text(job, [one for one in groups if one.set_facts.is_local], knowledge, now)
+    refusal = _refusal_text(job, home, knowledge, now)
     if made and outlook and outlook.reason is Reason.OPEN:
         return "other jobs of its set may start now; the turn of this job to read has not come"
     if made and outlook:
-        text = describe_outlook(job.key or "", made)
-        return f"the job waits: {text}{refusal if outlook.reason is Reason.BESIDE else ''}"
+        text = f"the job waits: {describe_outlook(job.key or '', made)}"
+        if outlook.reason is not Reason.BESIDE:
+            return text
+        return text + (refusal if home else ", but the slot ads there lack some of it")
+    if moving := list_moving_datasets(job, knowledge):
+        what = "a dataset is on its way or cannot be read"
+        return f"the job waits for {shorten_list(moving)}: the daemon paces no set while {what}"
     if all(group.set_facts.share is None for group in groups):
         return _unpaced_text(job, knowledge, now)
     return (
         f"the job waits for slots beside its data{refusal}; the daemon paces its set once it has seen the"
-        " job, and while no dataset is on its way or unknown"
+        " job, and has facts about all its datasets"
     )
 
 
@@ -251,35 +270,42 @@ def _reading_text(job: JobFacts, facts: SlotSetFacts, site: str | None) -> str:
 
 
 def _refusal_text(
-    job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
+    job: JobFacts,
+    groups: Sequence[SlotGroup],
+    knowledge: DaemonKnowledge | None,
+    now: datetime,
+    if_busy: str = "",
 ) -> str:
-    """Return why the free slots of *groups* do not take the job, whose data keeps it from none of them.
+    """Return why no slot of *groups* takes the job, as the end of a sentence; empty if one takes it.
 
-    It is the end of a sentence; empty if some take the job, or if none is free.
+    It is *if_busy* if slots take the job once their jobs have ended.
     """
-    free = [group for group in groups if not group.is_busy and MismatchCause.BUSY not in causes_of(group)]
-    if not free or any(group.can_run_now for group in groups):
+    if not groups or any(group.can_run_now for group in groups):
         return ""
+    free = [group for group in groups if not group.is_busy and MismatchCause.BUSY not in causes_of(group)]
+    if not free and not all(group.is_closed for group in groups):
+        return if_busy
+    refusing = free or groups
     texts = deduplicate(
-        _UNREADABLE if reason.cause is MismatchCause.UNREADABLE_DATA else reason.text
-        for site in sorted({group.site for group in free})
-        for reason in list_reasons(job, site, [one for one in free if one.site == site], knowledge, now)
+        _AT_REST.get(reason.cause, reason.text)
+        for site in sorted({group.site for group in refusing})
+        for reason in list_reasons(job, site, [one for one in refusing if one.site == site], knowledge, now)
     )
-    return f", and the free slots there do not take it because {shorten_list(texts, ' and ')}"
+    reasons = shorten_list(texts, " and ")
+    return f", and the free slots there do not take it because {reasons}" if free else f", and {reasons}"
 
 
-_UNREADABLE = "it could not read its data there"
-"""The reason without its age, which moves with the clock."""
-
-
-def _busy_text(groups: Sequence[SlotGroup]) -> str:
-    return "" if any(group.can_run_now for group in groups) else ", and no slot there is free"
+_AT_REST = {
+    MismatchCause.UNREADABLE_DATA: "it could not read its data there",
+    MismatchCause.DATA: "the facts about its data there are older than it accepts (DataLocalityMaxAge)",
+}
+"""Reasons without their ages, which move with the clock."""
 
 
 def _unpaced_text(job: JobFacts, knowledge: DaemonKnowledge | None, now: datetime) -> str:
     """Return the sentence for a job that no daemon paces: it runs anywhere after its wait."""
     reason = knowledge.no_openings_reason if knowledge else None
-    head = "no daemon paces the reads of the job" + (f" ({reason})" if reason else "")
+    head = f"no daemon paces the reads of the job ({reason or 'see hydrator status'})"
     if job.any_after is None:
         return head
     return _end_of_wait_text(job, job.any_after, now, f"{head}: it", "needs")

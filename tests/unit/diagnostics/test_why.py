@@ -56,8 +56,10 @@ from hydrator.wiring import system_clock
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
 
 JOB = JobFacts(
-    "7.0", "schedd", 1, JobStatus.IDLE, (L1,), mode="require", max_age_seconds=20700, is_transformed=True
+    "7.0", "schedd", 1, JobStatus.IDLE, (L1,), mode="require", max_age_seconds=20700, is_bound=True
 )
+BOUND = {HERE_ATTRIBUTE: "false", "Requirements": f"MY.{HERE_ATTRIBUTE} =!= false"}
+"""The attributes of a job that its data restricts, as texts."""
 MISSING = Clause(f"MY.{HERE_ATTRIBUTE}", "false", "false")
 FINE = Clause("TARGET.Memory >= RequestMemory", "true", "true")
 CORES = Clause("TARGET.Cpus >= RequestCpus", "false", "false")
@@ -255,7 +257,7 @@ RUN_ANYWHERE = "a queue super user runs hydrator run-anywhere 7: then its data c
         ("STUCK", {}, False),
         ("AVAILABLE", {"opens_paths": True}, False),
         ("AVAILABLE", {"is_freed": True}, False),
-        ("AVAILABLE", {"is_transformed": False}, False),
+        ("AVAILABLE", {"is_bound": False}, False),
     ],
 )
 def test_run_anywhere_is_offered_for_complete_data_that_the_job_need_not_open(state, more, is_offered):
@@ -281,8 +283,7 @@ MISSED_HERE = Clause(
 def missed_job(**more: str) -> JobFacts:
     return parse_job(
         {
-            "ClusterId": "7", "JobStatus": "1", "RequiredDatasets": f'{{"{L1}","{L2}"}}',
-            "DataLocalityTransformed": "true",
+            "ClusterId": "7", "JobStatus": "1", "RequiredDatasets": f'{{"{L1}","{L2}"}}', **BOUND,
             "ChirpDataLocalityMisses": f'{{ "{to_unix(NOON - 12 * MINUTE)} {L1},+2 CAM","junk" }}',
             "ChirpDataLocalityMissed": '{ "CAM" }',
             "ChirpDataLocalityMissedUntil": str(to_unix(NOON + 48 * MINUTE)),
@@ -644,10 +645,10 @@ def test_every_job_status_has_its_verdict(status, words, sentence, could_run):
 
 
 def test_job_without_locality_requirement_has_a_note():
-    plain = explain(replace(JOB, datasets=(), is_transformed=False), [slots(CORES)], None, now=NOON)
+    plain = explain(replace(JOB, datasets=(), is_bound=False), [slots(CORES)], None, now=NOON)
     assert "names no datasets" in plain.notes[0]
-    never = explain(replace(JOB, is_transformed=False), [slots(CORES)], None, now=NOON)
-    assert "transform was not applied" in never.notes[0]
+    never = explain(replace(JOB, is_bound=False), [slots(CORES)], None, now=NOON)
+    assert "its Requirements have no DataLocalityHere" in never.notes[0]
     assert never.wait is None
     freed = explain(replace(JOB, is_freed=True), [slots(CORES)], None, now=NOON)
     assert "freed" in freed.notes[0]
@@ -666,11 +667,11 @@ def test_job_without_locality_requirement_has_a_note():
 )
 def test_wait_that_ended_before_the_job_needed_it_says_why(attributes, why, mode):
     """P6. A job in mode auto waits so long if no daemon paces its reads."""
-    texts = {"JobStatus": "1", "RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
+    texts = {"JobStatus": "1", "RequiredDatasets": f'{{"{L1}"}}', **BOUND}
     waited = {"DataLocality": f'"{mode}"', "DataLocalityAnyAfter": str(to_unix(NOON) - 600)}
     job = parse_job({**texts, **waited, "DataLocalityKey": f'"{set_key([L1])}"', **attributes}, [0], "s")
     answer = explain(job, [slots(FINE)], None, now=NOON)
-    head = "the job" if mode == "wait" else "no daemon paces the reads of the job: it"
+    head = "the job" if mode == "wait" else "no daemon paces the reads of the job (see hydrator status): it"
     ended = f"{head} may run anywhere since 2026-11-21 11:50 UTC (10 min ago)"
     assert answer.wait == ended + (f": its wait counts from its submission, {why}" if why else "")
 
@@ -681,7 +682,6 @@ def test_job_is_parsed_from_the_text_of_its_ad():
         "JobStatus": "5",
         "RequiredDatasets": '{ "lofar:L1","L2", "bad name" }',
         "DataLocalityAnyAfter": "1763700000",
-        "DataLocalityTransformed": "TRUE",
         "HoldReason": '"said \\"no\\""',
     }
     job = parse_job(texts, [3, 4], "schedd", "lofar")
@@ -823,7 +823,7 @@ def test_running_and_ended_jobs_say_why_they_started_where_they_did(record, sent
         "key": set_key([L1]), "datasets": [L1],
     }  # fmt: skip
     text = f'"{record}"' if isinstance(record, str) else str(record)
-    ad = {**IDLE[0]["ad"], "JobStatus": "2", "DataLocalityTransformed": "true", START_ATTRIBUTE: text}
+    ad = {**IDLE[0]["ad"], "JobStatus": "2", **BOUND, START_ATTRIBUTE: text}
     ad[contract.START] = START_TEXT
     pools = FakePool({"a": []}, {"a": ended}), FakePool({"a": [{"procs": [0], "ad": ad}]})
     for pool in pools:
@@ -834,7 +834,7 @@ def test_running_and_ended_jobs_say_why_they_started_where_they_did(record, sent
 
 
 def test_idle_job_that_ran_before_has_no_sentence_about_its_start():
-    ad = {**IDLE[0]["ad"], "DataLocalityTransformed": "true", START_ATTRIBUTE: '"local"'}
+    ad = {**IDLE[0]["ad"], **BOUND, START_ATTRIBUTE: '"local"'}
     ad[contract.START] = START_TEXT
     (answer,) = ask_job(asked(FakePool({"a": [{"procs": [0], "ad": ad}]})), 7, 0, None).answers
     assert answer.notes == ()
@@ -868,7 +868,7 @@ def test_key_that_stands_for_another_list_is_named_with_the_cure(status, key, li
     """S3: the daemon answers for the list of the cluster whose key it is; the job may start beside that."""
     ad = {
         **IDLE[0]["ad"], "JobStatus": status, "DataLocalityKey": f'"{key}"', "DataLocality": '"auto"',
-        "DataLocalityTransformed": "true", START_ATTRIBUTE: '"local"', contract.START: START_TEXT,
+        **BOUND, START_ATTRIBUTE: '"local"', contract.START: START_TEXT,
     }  # fmt: skip
     known = replace(beliefs(), lists_of_wrong_keys={key: list_of_key})
     (answer,) = ask_job(asked(FakePool({"a": [{**IDLE[0], "ad": ad}]}), known), 7, None, None).answers
@@ -880,7 +880,7 @@ def test_key_that_stands_for_another_list_is_named_with_the_cure(status, key, li
 
 
 def test_schedd_is_queried_for_flocking_and_uploads():
-    ad = {**IDLE[0]["ad"], "User": '"alice@pool"', "DataLocalityTransformed": "true"}
+    ad = {**IDLE[0]["ad"], "User": '"alice@pool"'}
     pool = FakePool({"a": [{**IDLE[0], "ad": ad}]})
     pool.config = {
         "FLOCK_COLLECTOR_HOSTS": "cm2:9618, cm3",

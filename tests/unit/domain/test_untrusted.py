@@ -79,6 +79,9 @@ TEXTS = [
 ]
 
 
+BOUND = {"DataLocalityHere": "false", "Requirements": "MY.DataLocalityHere =!= false"}
+
+
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize(
     "name",
@@ -89,7 +92,7 @@ def test_why_survives_any_number_in_a_job(name, text, status):
     texts = {
         "JobStatus": status,
         "RequiredDatasets": f'{{"{L1}"}}',
-        "DataLocalityTransformed": "true",
+        **BOUND,
         "LastRejMatchReason": '"no match"',
         "LastRejMatchTime": "1763690400",
         name: text,
@@ -125,7 +128,7 @@ FACTS |= {
 def test_why_survives_any_value_in_a_slot(name, value, mode):
     facts = {"facts": [*{**FACTS, name: value}.values()]}
     odd = group(**(facts if name in FACTS else {name: value}))
-    texts = {"RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
+    texts = {"RequiredDatasets": f'{{"{L1}"}}', **BOUND}
     texts |= {"DataLocality": f'"{mode}"', "DataLocalityKey": f'"{names_key([L1])}"'}
     assert explained(texts, odd, group(advertised_site="RAL"))
 

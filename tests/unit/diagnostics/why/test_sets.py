@@ -114,7 +114,6 @@ def explained(
         "DataLocalityAnyAfter": str(now + 600),
         HERE_ATTRIBUTE: HERE[mode],
         "Requirements": f"((TARGET.Cpus >= RequestCpus)) && MY.{HERE_ATTRIBUTE}",
-        "DataLocalityTransformed": "true",
         **more,
     }
     ad = ClassAd()
@@ -157,15 +156,26 @@ def test_job_on_hold_is_not_told_where_it_may_start():
 
 
 def test_set_with_a_dataset_on_its_way_is_told_that_the_daemon_does_not_pace_it_yet():
-    answer = explained(away("UK", None, 0.5), known=knowledge(openings=Openings({}, NOW + 600)))
-    assert (
-        "the daemon paces its set once it has seen the job, and while no dataset is on its way" in answer.wait
+    known = knowledge(openings=Openings({}, NOW + 600))
+    text = explained(away("UK", None, 0.5), known=known).wait
+    assert "the daemon paces its set once it has seen the job, and has facts about all its datasets" in text
+    here, coming = (
+        Fact(state, from_unix(NOW), 0.4) for state in (DatasetState.AVAILABLE, DatasetState.STAGING)
+    )
+    facts = {
+        Site("UK"): SiteFacts(from_unix(NOW), {L1: here, L2: coming}),
+        Site("DE"): SiteFacts(None, {L1: coming}),
+    }
+    known = replace(known, snapshot=replace(known.snapshot, sites=facts))
+    assert explained(away("UK", None, 0.5), known=known).wait == (
+        f"the job waits for {L2} (STAGING 40 % at UK): the daemon paces no set while a dataset is on its way"
+        " or cannot be read"
     )
 
 
 @pytest.mark.parametrize(("universe", "name"), [("7", "scheduler"), ("9", "grid"), ("12", "local")])
 def test_job_that_no_negotiator_places_is_told_so(universe, name):
-    texts = {"JobUniverse": universe, "DataLocalityTransformed": "undefined", "Requirements": "true"}
+    texts = {"JobUniverse": universe, "Requirements": "true"}
     answer = explained(slot("UK", 1.0), **texts)
     assert answer.verdict.startswith(f"no negotiator places a job of the {name} universe; ")
     assert not answer.could_run
@@ -200,13 +210,12 @@ def test_closed_set_waits_for_what_the_daemon_says_and_not_for_a_moment(told, wo
 
 
 OPEN_AT_DE = "the job may start now at DE by reading 31 GB from UK in 4 min"
+REFUSED = ", and the free slots there do not take it because"
 RETIRES = (
-    ", and the free slots there do not take it because the slots refuse the job: "
-    "`RetiresAt - time() > TARGET.DataLocalityExpectedSeconds` is not true in their START or resource limits"
+    f"{REFUSED} the slots refuse the job: `RetiresAt - time() > TARGET.DataLocalityExpectedSeconds` is not"
+    " true in their START or resource limits"
 )
-SMALL = (
-    ", and the free slots there do not take it because it requests 2 cores; the largest slot there has 1 core"
-)
+SMALL = f"{REFUSED} it requests 2 cores; the largest slot there has 1 core"
 BESIDE = "the job waits: its data is at UK, with no job of other sets before it"
 
 
@@ -236,14 +245,92 @@ def test_auto_job_is_told_why_free_slots_do_not_take_it(at_home, elsewhere, sent
     assert of_row in uk.reasons[0].text
 
 
+@pytest.mark.parametrize(
+    ("at_home", "ending"),
+    [
+        ({"Draining": True}, ", and no slot there takes a new job: they are drained"),
+        ({"Offline": True}, ", and no slot there takes a new job: they are offline"),
+        (
+            {"SlotBrokenReason": "Not enough GPUs"},
+            ", and the slots are broken, so no job can run there: Not enough GPUs",
+        ),
+        ({"State": "Claimed"}, ""),
+        (
+            {"DataLocalityAsOf": 0},
+            f"{REFUSED} the facts about its data there are older than it accepts (DataLocalityMaxAge)",
+        ),
+        ({"DataLocalitySets": ExprTree(f"['{KEY}'=0.99]")}, ", but the slot ads there lack some of it"),
+    ],
+)
+def test_auto_job_is_told_if_waiting_for_slots_beside_its_data_is_in_vain(at_home, ending):
+    uk, known = slot("UK", 1.0), outlook(Reason.BESIDE, (Site("UK"),), 0)
+    uk.update(at_home)
+    for now in (NOW, NOW + 100):
+        answer = explained(
+            uk, away("DE", None), known=replace(known, now=from_unix(now)), now=now, is_free=False
+        )
+        assert answer.wait == BESIDE + ending
+        helps = "a slot becomes free" if not ending else "the daemon lets the job read from elsewhere"
+        assert answer.remedy.startswith(helps)
+
+
+def test_auto_job_is_told_that_the_slots_where_it_may_read_drain():
+    de = away("DE", 240)
+    de["Draining"] = True
+    answer = explained(full(slot("UK", 1.0)), de, known=knowledge(), is_free=False)
+    assert answer.wait == f"{OPEN_AT_DE}, and no slot there takes a new job: they are drained"
+
+
+ABSENT = "submit the job again with a dataset name that exists, or without it"
+
+
+@pytest.mark.parametrize("mode", ["auto", "require"])
+def test_job_with_some_absent_datasets_is_offered_to_run_without_them(mode):
+    """Also an auto job: it would start away from its data, and not find them."""
+    here = {L1: Fact(DatasetState.AVAILABLE, from_unix(NOW))}
+    known = replace(outlook(Reason.BESIDE, (Site("UK"),), 0), demanded_dids=frozenset({L1, L2}))
+    sizes = {L1: 10**9}
+    snapshot = Snapshot({Site("UK"): SiteFacts(from_unix(NOW), here)}, bytes_total=sizes)
+    ends = {} if mode == "auto" else {"DataLocalityAnyAfter": "undefined"}
+    slots = slot("UK", 0.5), slot("DE", 0.0)
+    answer = explained(*slots, mode=mode, known=replace(known, snapshot=snapshot), **ends)
+    assert f"{L2} is not in any catalogue" in answer.sites[1].reasons[0].text
+    assert answer.remedy == f"{ABSENT} (hydrator submit rapthor: --skip-absent, or --at-least 0.9)"
+    placeless = replace(snapshot, bytes_total={**sizes, L2: 10**9})
+    answer = explained(slot("UK", 0.5), mode=mode, known=replace(known, snapshot=placeless))
+    assert f"{L2} is at no site, though a catalogue has its name" in answer.sites[0].reasons[0].text
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"DataLocalityTransformed": "true", "Requirements": "true"},  # pool-config --rank-only
+        {"Requirements": "(TARGET.Cpus > 0)", HERE_ATTRIBUTE: "false"},
+    ],
+)
+@pytest.mark.parametrize("mode", ["auto", "require"])
+def test_job_whose_requirements_have_no_data_clause_is_not_told_that_it_waits(mode, texts):
+    answer = explained(slot("UK", 0.5), mode=mode, **texts)
+    assert answer.wait is None
+    assert answer.could_run
+    assert "its Requirements have no DataLocalityHere" in answer.notes[0]
+
+
 def test_job_of_another_lane_is_told_that_others_of_its_set_may_start():
     known = outlook(Reason.OPEN, (Site("DE"),))
     answer = explained(full(slot("UK", 1.0)), away("DE", None), known=known)
     assert answer.wait == "other jobs of its set may start now; the turn of this job to read has not come"
 
 
-def test_paced_job_is_not_told_that_its_wait_ends():
-    assert explained(away("DE", None)).remedy.startswith("a slot beside the data becomes free, or the daemon")
+@pytest.mark.parametrize(
+    ("share", "remedy"),
+    [
+        (0.0, "the daemon lets the job read from elsewhere"),
+        (None, "the job's wait for its data ends in 10 min"),
+    ],
+)
+def test_end_of_the_wait_helps_only_where_no_daemon_paces_the_set(share, remedy):
+    assert explained(slot("DE", share)).remedy.startswith(remedy)
 
 
 def test_unpaced_job_is_told_when_its_wait_ends_and_why_nobody_paces_it():
@@ -416,12 +503,12 @@ NONE_THERE = "no slot there takes a new job: they are"
         (
             {"SlotBrokenReason": "Not enough GPUs", "Cpus": 0, "Start": "SlotBroken"},
             MismatchCause.BROKEN,
-            "broken, so no job can run there: Not enough GPUs",
+            "the slots are broken, so no job can run there: Not enough GPUs",
             "the site's operator corrects the startd's configuration",
         ),
-        ({"State": "Drained"}, MismatchCause.BUSY, f"{NONE_THERE} drained", "a slot becomes free"),
-        ({"Draining": True}, MismatchCause.BUSY, f"{NONE_THERE} drained", "a slot becomes free"),
-        ({"Offline": True}, MismatchCause.BUSY, f"{NONE_THERE} offline", "a slot becomes free"),
+        ({"State": "Drained"}, MismatchCause.BUSY, f"{NONE_THERE} drained", "slots there take jobs again"),
+        ({"Draining": True}, MismatchCause.BUSY, f"{NONE_THERE} drained", "slots there take jobs again"),
+        ({"Offline": True}, MismatchCause.BUSY, f"{NONE_THERE} offline", "slots there take jobs again"),
         ({"State": "Claimed"}, MismatchCause.BUSY, "busy: other jobs use these slots", "a slot becomes free"),
     ],
 )
