@@ -1,13 +1,13 @@
 """Contracts for the in-memory adapters, which other tests rely on."""
 
-from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.contracts.publisher import PublisherContract
 from tests.factories import NOON
 from tests.memory import MemoryCatalogue, MemoryPublisher
 
 
-class TestMemoryCatalogue(CatalogueContract):
+class TestMemoryCatalogue(SiteBySiteCatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
 
     def make_catalogue(self, *replicas):

@@ -11,7 +11,7 @@ from hydrator import startd_cron
 from hydrator.daemon.runtime import build_scheduler
 from hydrator.domain.model import Site, to_unix
 from hydrator.reconcile.threads import THREADS
-from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from hydrator.wiring import system_clock
 from tests.contracts.publisher import PublisherContract, site_ad
@@ -65,7 +65,7 @@ class GivenCatalogue(SimulatedCatalogue):
         return self._given
 
 
-class TestSimulatedCatalogue(CatalogueContract):
+class TestSimulatedCatalogue(SiteBySiteCatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
 
     def make_catalogue(self, *replicas):

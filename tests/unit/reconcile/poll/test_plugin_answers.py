@@ -8,7 +8,7 @@ import pytest
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Provenance, Replica, ReplicaState, Seen, Unseen
 from hydrator.reconcile.intake import CheckedCatalogue
-from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, L2, NOON, RAL, replica, settings_with
 from tests.memory import MemoryCatalogue
@@ -17,7 +17,7 @@ from tests.unit.reconcile.cycles import build_cycle
 NAIVE = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - a mistake, on purpose
 
 
-class TestCheckedCatalogue(CatalogueContract):
+class TestCheckedCatalogue(SiteBySiteCatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
 
     def make_catalogue(self, *replicas):
