@@ -327,7 +327,6 @@ class DemandPoller:
         """Store *answer*; if the collector did not list the schedds, store Unseen for each known schedd."""
         answers: Mapping[str, ScheddDemand | Unseen] = {}
         self.error = answer if isinstance(answer, str) else None
-        self._has_listed_schedds = self._has_listed_schedds or not self.error
         if isinstance(answer, str):
             known_schedds = self.answers.keys() | {jobs.schedd for jobs in memory.entries}
             answers = {schedd: Unseen(answer) for schedd in known_schedds}
@@ -336,6 +335,7 @@ class DemandPoller:
                 schedd: one if isinstance(one, Unseen) else one.demand
                 for schedd, one in answer.answers.items()
             }
+            self._has_listed_schedds |= bool(answers)  # a collector that has just started lists none
         self.answers = answers
         self._listed_schedds |= answers.keys()
         self._answered_schedds |= {
@@ -346,7 +346,7 @@ class DemandPoller:
         """Return the names, such as ``schedd ap1``, of schedds without an answer and without saved demand.
 
         A schedd that has left the pool without an answer is one of them: a collector forgets a silent schedd.
-        If the collector has never listed the schedds, return ``all schedds``.
+        If the collector has never listed any schedd, return ``all schedds``.
         """
         known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
         if self._pool and not self._has_listed_schedds:

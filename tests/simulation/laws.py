@@ -114,11 +114,13 @@ class Laws:
         self._answered: dict[str, float] = {}
         """The time of the first answer of each schedd since the state was lost."""
         self._listed: dict[str, float] = {}
-        """The time at which this process first saw each schedd listed, and, by "", any schedds at all."""
+        """The time at which this process first saw each schedd listed, and, by "", any schedd at all."""
         self._reports: dict[str, dict[Did, deque[Report]]] = {}
         self._sites: frozenset[Site] = frozenset()
         self._whole_at: dict[tuple[Did, Site], float] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
+        self._replaced: dict[Site, float] = {}
+        """The time of the first ad of each site, for any publisher, since the state was lost."""
         self._lost_ads: dict[tuple[str, Site], tuple[int, int]] = {}
         self._checked: dict[Site, tuple[SiteAd, float]] = {}
         self._life = 0
@@ -173,8 +175,9 @@ class Laws:
                 )
 
     def note_listing(self, schedds: Collection[str]) -> None:
-        """Note that the collector listed *schedds*."""
-        self._listed = dict.fromkeys(("", *schedds), self._world.loop.now) | self._listed
+        """Note that the collector listed *schedds*; one that has just started lists none."""
+        if schedds:
+            self._listed = dict.fromkeys(("", *schedds), self._world.loop.now) | self._listed
 
     def note_demand(self, schedd: str, groups: Sequence[QueuedJobs]) -> None:
         """Note which sets the jobs of *schedd* named."""
@@ -199,6 +202,7 @@ class Laws:
         self._lost_at = self._world.loop.now
         self._heard.clear()
         self._answered.clear()
+        self._replaced.clear()
         self._held_at_step = frozenset()
 
     def note_clock_step(self, seconds: float) -> None:
@@ -253,6 +257,7 @@ class Laws:
         """Check an ad that the daemon gives to *publisher*."""
         before, there = self._shown.get((publisher, ad.site)), self._world.shown_ad(publisher, ad.site)
         now = Shown(ad, self._world.loop.now, self._life, available_in(ad))
+        self._replaced.setdefault(ad.site, now.at)
         self._shown[publisher, ad.site] = now
         if "full" in self._world.faults.active("disk", now.at):
             self.happened("an ad was published although the disk was full")
@@ -342,7 +347,7 @@ class Laws:
             poll_seconds = world.section("daemon")["poll_seconds"]
             if now.at - last < 2 * poll_seconds or self._is_listed(did, site):
                 continue
-            count, _ = self._count_losses(did, site, poll_seconds / 2)
+            count, _ = self._count_losses(did, site, poll_seconds / 2, self._named_so_since(site))
             restarts = sum(at > last for at in self._starts)  # what is killed forgets its last poll
             if count is not None and count > needed + restarts:
                 self.add("released", f"{did} is still in the ad of {site}, though {count} answers lack it")
@@ -368,7 +373,7 @@ class Laws:
         wanted = {
             did
             for did in self._world.wanted()
-            if self._world.is_chosen(did) or self._can_know(did, before.at)
+            if self._world.is_chosen(did) or self._can_know(did, site, before.at)
         }
         is_private = self._world.section("publish").get("never")
         if not self._life and not is_private and not self._world.faults.of("disk"):
@@ -392,15 +397,15 @@ class Laws:
         if lost and (before.life == now.life or site in self._held_at_step):
             self._check_confirmed(before, now, lost)
 
-    def _can_know(self, did: Did, shown_at: float) -> bool:
+    def _can_know(self, did: Did, site: Site, shown_at: float) -> bool:
         """Return True if the daemon can know, or has to expect, that jobs name *did*.
 
-        An ad with *did* was given to its publisher at *shown_at*: answers before it were known then.
+        An ad of *site* with *did* was given to its publisher at *shown_at*: earlier answers were known then.
         """
         schedds = [
             name
             for name, queue in self._world.truth.queues.items()
-            if any(did in dids for dids in queue) and self._is_expected(name)
+            if any(did in dids for dids in queue) and self._is_expected(name, site)
         ]
         heard = self._heard.get(did, 1e9)
         # the cycle may have begun with an earlier answer
@@ -409,12 +414,13 @@ class Laws:
         is_unsaved = any(one.at - SLACK_SECONDS < heard for one in self._world.faults.of("disk"))
         return bool(schedds) and (self._last_named[did] > self._started_at or not is_unsaved)
 
-    def _is_expected(self, schedd: str) -> bool:
-        """Return False if the daemon does not know *schedd*: it was gone before the collector listed it.
+    def _is_expected(self, schedd: str, site: Site) -> bool:
+        """Return False if the daemon does not know *schedd*: the collector had not listed it in time.
 
-        Only a daemon that lost its state forgets a schedd.
+        That is, before the daemon, which lost its state, gave the first publisher an ad of *site*.
         """
-        begun = self._world.loop.now - SLACK_SECONDS  # the cycle
+        now = self._world.loop.now
+        begun = min(now, self._replaced.get(site, now)) - SLACK_SECONDS  # the cycle
         first, listed = self._listed.get("", 1e9), self._listed.get(schedd, 1e9)
         return not self._life or self._answered.get(schedd, 1e9) < begun or listed <= max(first, begun)
 
@@ -463,17 +469,24 @@ class Laws:
         ]
         return any(site in reports[-1].listed_at for reports in known if reports)
 
-    def _count_losses(self, did: Did, site: Site, spacing: float = 0.0) -> tuple[int | None, float]:
+    def _named_so_since(self, site: Site) -> float:
+        """Return when the answers began to count for *site*: another configuration gave it another name."""
+        aliases = [one.get("sites", {}).get("aliases", {}) for one in self._world.configurations]
+        return self._last_configuration_at if any(site in one for one in aliases) else -1e9
+
+    def _count_losses(
+        self, did: Did, site: Site, spacing: float = 0.0, since: float = -1e9
+    ) -> tuple[int | None, float]:
         """Return how many answers since the last one with *did* at *site* lack it, and when that one came.
 
-        Of answers that came within *spacing* seconds count one.
+        Of answers that came within *spacing* seconds count one, and of those before *since* none.
         """
         known = [reports for reports in self._reports_of(did) if any(site in one.whole_at for one in reports)]
         if len(known) != 1:
             return None, 0.0
         reports = [one for one in known[0] if site not in one.unread_at | one.unlisted_at]
         last = max(number for number, one in enumerate(reports) if site in one.whole_at)
-        count, counted_at = 0, -1e9
+        count, counted_at = 0, since - spacing
         for one in reports[last + 1 :]:
             if one.delivered - counted_at >= spacing:
                 count, counted_at = count + 1, one.delivered

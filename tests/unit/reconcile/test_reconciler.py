@@ -67,7 +67,7 @@ class World:
         self.other = MemoryCatalogue("dmapi", (), (), clock=self.clock)
         self.collector = MemoryPublisher("collector", clock=self.clock)
         self.file = MemoryPublisher("file", clock=self.clock)
-        self.queues = MemoryPool()
+        self.queues = MemoryPool({"ap1": ScheddDemand(NOON, ())})
         self.cycle = self.restarted(rules=rules, **more)
 
     def restarted(self, *, rules=Settings(), state=None, **more) -> Reconciler:  # noqa: B008
@@ -540,6 +540,14 @@ def test_schedd_that_leaves_the_pool_unheard_withholds_ads_all_the_same(wanted_b
     world.ask_and_run()
     world.queues.queues = {"ap2": queue(L2)}  # the collector has forgotten ap1, which never answered
     assert world.ask_and_run().held_reasons[CAM].startswith("the demand of schedd ap1 is not known yet")
+    assert L1 in states(world.collector)
+
+
+def test_lost_state_and_a_collector_without_schedds_leave_published_ads_unchanged(wanted_by_two):
+    world = wanted_by_two
+    world.queues.queues = {}  # the collector has just started
+    why = "the demand of all schedds is not known yet"
+    assert world.ask_and_run().held_reasons[CAM].startswith(why)
     assert L1 in states(world.collector)
 
 
