@@ -199,7 +199,7 @@ class CycleRunner:
 
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
         begun_at = self._machine.monotonic()
-        report = reconciler.run(is_due=is_poll)
+        report = reconciler.run(is_due=is_poll, is_clock_stepping=self._is_clock_stepping)
         self.record(reconciler, report, self._machine.monotonic() - begun_at)
         trim_heap()
         return True

@@ -14,6 +14,7 @@ HydratorError                   has its facts as attributes, so logs need no par
 ├── PoolError                   one collector or schedd, one cycle: the daemon uses the last answer from there
 │   └── PoolDenied              the collector or schedd rejects the daemon's credentials or authorization
 ├── PublishError                one publisher, one cycle: the next cycle repeats the action
+├── ClockStepped                the daemon ends, is started again, and reads all catalogues again
 └── StateError                  the state directory is in use, or cannot be read or written
     ├── StateDamaged            a row cannot be decoded: the daemon renames the state and starts empty
     └── StateMissing            no daemon has run with this directory yet
@@ -116,6 +117,13 @@ class PublishError(HydratorError):
         self.publisher = publisher
         self.reason = sanitize(reason)
         super().__init__(f"publisher {publisher}: {self.reason}")
+
+
+class ClockStepped(HydratorError):
+    """The wall clock was set while a cycle ran, so the cycle's ages are wrong."""
+
+    def __init__(self) -> None:
+        super().__init__("the wall clock was set while the cycle ran: its ads are not sent")
 
 
 class StateError(HydratorError):

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from hydrator.config import Settings
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import PublishError
+from hydrator.domain.errors import ClockStepped, PublishError
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -197,7 +197,13 @@ class Reconciler:
         self.state = replace(self.state, demand=memory)
         return self._dids_of(self.state) - dids_before
 
-    def run(self, *, is_due: bool = True, is_only: bool = False) -> CycleReport:
+    def run(
+        self,
+        *,
+        is_due: bool = True,
+        is_only: bool = False,
+        is_clock_stepping: Callable[[], bool] = lambda: False,
+    ) -> CycleReport:
         """Run one cycle with all its steps. Save the state before sending ads.
 
         Poll every catalogue without a running poll. If no poll *is_due*, poll only the catalogues
@@ -205,9 +211,15 @@ class Reconciler:
         another daemon in the ads that were published before.
         If the state cannot be saved (disk full), publish the ads all the same, because published ads
         expire. This is safe: generations are Unix times, so they rise even after a restart without state.
+
+        Raises:
+            ClockStepped: *is_clock_stepping* after the decisions: a fresh answer may look an hour old.
         """
         previous = self.state
-        report, plans, self.state = self._decide(is_due=is_due, is_only=is_only)
+        report, plans, state = self._decide(is_due=is_due, is_only=is_only)
+        if is_clock_stepping():
+            raise ClockStepped
+        self.state = state
         report = replace(report, history_entries=tuple(history_entries(previous, report)))
         save_error = self._save_cycle(report)
         results = self._targets.apply(plans, self._timeouts.publish)

@@ -12,7 +12,7 @@ from hydrator.config import Settings
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.errors import CatalogueError, CatalogueUnreachable, StateError
+from hydrator.domain.errors import CatalogueError, CatalogueUnreachable, ClockStepped, StateError
 from hydrator.domain.model import (
     Did,
     Keep,
@@ -115,6 +115,25 @@ def test_a_second_cycle_rests_and_later_ones_refresh_without_a_new_generation():
     again = world.collector.ads[CAM]
     assert (again.content, again.generation) == (first.content, first.generation)
     assert again.as_of == NOON + 6 * MINUTE
+
+
+def test_cycle_in_which_the_clock_was_set_sends_and_keeps_nothing():
+    """Set back by a day, the answer of this moment looks a day old, and would be UNKNOWN in all ads."""
+    world = World(replica(L1, CAM))
+    world.run()
+    before, state = dict(world.collector.ads), world.cycle.state
+
+    class SettingBack(MemoryCatalogue):
+        def read(self, dids):
+            world.clock.now -= 24 * HOUR
+            return super().read(dids)
+
+    world.catalogue = SettingBack("rucio", world.catalogue.replicas, clock=world.clock)
+    world.cycle = world.restarted(rules=settings_with(pins={L1}), state=state)
+    with pytest.raises(ClockStepped):
+        world.cycle.run(is_clock_stepping=lambda: world.clock.now < NOON)
+    assert world.collector.ads == before
+    assert world.cycle.state == state
 
 
 def test_a_poll_that_takes_long_has_the_age_of_its_beginning():
