@@ -9,6 +9,7 @@ from os.path import commonprefix
 from re import sub
 
 from adapters.did_matching import filter_by_patterns
+from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Reading, Seen
 
@@ -50,7 +51,7 @@ class DidSearch:
 
 def _parse_scopes(answer: object) -> tuple[str, ...]:
     if not isinstance(answer, list) or not all(isinstance(scope, str) for scope in answer):
-        raise BadRow(f"expected a list of texts, got {str(answer)[:80]!r}")
+        raise BadRow(f"expected a list of texts, got {quote_excerpt(answer)}")
     return tuple(sorted(answer))
 
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
+from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -225,5 +226,5 @@ def _read_addresses(row: Record) -> tuple[str, dict[str, tuple[str, ...]]]:
     rses = require_record(row.get("rses") or {})
     for addresses in rses.values():
         if not isinstance(addresses, list) or not all(isinstance(url, str) for url in addresses):
-            raise BadRow(f"expected addresses, got {str(addresses)[:80]!r}")
+            raise BadRow(f"expected addresses, got {quote_excerpt(addresses)}")
     return read_file(row), {rse: tuple(sorted(addresses)) for rse, addresses in rses.items()}

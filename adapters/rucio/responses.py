@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from adapters.http.rate_limiter import http_date
+from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.untrusted import moment_in_utc
@@ -123,7 +124,7 @@ def read_choice(choices: Collection[str], row: Record, key: str) -> str:
     """Return the word at *key*; raise BadRow if *choices* lacks the word (a newer Rucio may send it)."""
     word = read_text(row, key)
     if word not in choices:
-        raise BadRow(f"this version of the daemon does not know the {key} {word[:80]!r}")
+        raise BadRow(f"this version of the daemon does not know the {key} {quote_excerpt(word)}")
     return word
 
 
@@ -133,7 +134,7 @@ def read_flag(row: Record, key: str, *, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise BadRow(f"expected true or false as {key!r}, got {str(value)[:80]!r}")
+        raise BadRow(f"expected true or false as {key!r}, got {quote_excerpt(value)}")
     return value
 
 
@@ -144,7 +145,7 @@ def require_record(row: object) -> Record:
         BadRow: *row* is not a record. For example, the web page of a proxy arrives as one string.
     """
     if not isinstance(row, dict):
-        raise BadRow(f"expected records, got {str(row)[:80]!r}")
+        raise BadRow(f"expected records, got {quote_excerpt(row)}")
     return row
 
 
@@ -157,7 +158,7 @@ def read_text(row: Record, key: str) -> str:
     """Return the text at *key*; raise BadRow if there is none. Equal texts share one object."""
     value = row.get(key)
     if not isinstance(value, str) or not value:
-        raise BadRow(f"expected a text as {key!r}, got {str(value)[:80]!r}")
+        raise BadRow(f"expected a text as {key!r}, got {quote_excerpt(value)}")
     return sys.intern(value)
 
 
@@ -173,14 +174,14 @@ def read_amount(row: Record, key: str) -> float:
         return value
     if value is None:
         return 0
-    raise BadRow(f"expected a number of 0 or more as {key!r}, got {str(value)[:80]!r}")
+    raise BadRow(f"expected a number of 0 or more as {key!r}, got {quote_excerpt(value)}")
 
 
 def read_number(row: Record, key: str) -> int:
     """Return the whole number at *key*; see :func:`read_amount`."""
     value = read_amount(row, key)
     if value != int(value):
-        raise BadRow(f"expected a whole number as {key!r}, got {value}")
+        raise BadRow(f"expected a whole number as {key!r}, got {quote_excerpt(value)}")
     return int(value)
 
 
@@ -196,7 +197,7 @@ def read_time(row: Record, key: str) -> datetime | None:
     date = http_date(value) if isinstance(value, str) else value
     moment = moment_in_utc(date) if isinstance(date, datetime) else None
     if moment is None:
-        raise BadRow(f"expected a time as {key!r}, got {str(value)[:80]!r}")
+        raise BadRow(f"expected a time as {key!r}, got {quote_excerpt(value)}")
     return moment
 
 
@@ -218,7 +219,7 @@ def require_did(row: Record, dids: Collection[Did]) -> Did:
     did = read_did(row)
     if did is None or did not in dids:
         asked = f"{min(dids)}{' and others' if len(dids) > 1 else ''}"
-        raise BadRow(f"the query was for {asked}, the answer is about {read_file(row)[:100]!r}")
+        raise BadRow(f"the query was for {asked}, the answer is about {quote_excerpt(read_file(row))}")
     return did
 
 

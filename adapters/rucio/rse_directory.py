@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from adapters.ska.site_capabilities import Areas, SiteCapabilities
+from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
 from hydrator.domain.text import reason_of
@@ -204,7 +205,7 @@ class RseDirectory:
                 raise
             return entry[1]
         if value is not None and not isinstance(value, str):
-            raise BadRow(f"{attribute} of {storage} is not a text: {str(value)[:80]!r}")
+            raise BadRow(f"{attribute} of {storage} is not a text: {quote_excerpt(value)}")
         site = Site(value) if value else None
         self._attribute_sites[storage] = (now, site)
         return site

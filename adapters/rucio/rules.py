@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did
 
@@ -56,7 +57,7 @@ def fetch_rule(queries: QueryRunner, rule: str, read: Callable[[Record], T]) -> 
     def read_answer(answer: object) -> T:
         row = require_record(answer)
         if row.get("id") != rule:
-            raise BadRow(f"the query was for rule {rule}, the answer is about rule {str(row.get('id'))[:80]}")
+            raise BadRow(f"the query was for rule {rule}, the answer is about {quote_excerpt(row.get('id'))}")
         return read(row)
 
     return queries.ask("get_replication_rule", rule, read=read_answer)

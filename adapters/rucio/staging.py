@@ -50,6 +50,7 @@ from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.session.transport import FAILURES_ALONE, InvalidRequest, NotFound, WriteRefused
 from adapters.rucio.states import Lock, read_rule, request_state, rule_reason
+from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
@@ -67,7 +68,7 @@ from hydrator.domain.staging_ports import (
     StagingQuery,
     StagingRefused,
 )
-from hydrator.domain.text import reason_of
+from hydrator.domain.text import reason_of, shorten_list
 
 # -- storage elements
 
@@ -138,8 +139,7 @@ class Storages:
                 return disks[0]
             if not disks:
                 raise self._refuse(f"Rucio has no disk at the site {site} that takes new data")
-            names = f"{len(disks)} disks ({', '.join(disks[:5])})"
-            raise self._refuse(f"the site {site} has {names}; set storage for this site")
+            raise self._refuse(f"set storage for the site {site}: it has the disks {shorten_list(disks)}")
         rse = self.rses.get(wanted)
         if rse is None or rse.is_deleted or rse.fault:
             raise self._refuse(f"Rucio does not have the storage element {wanted}, or its row is unreadable")
@@ -250,7 +250,7 @@ def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
         raise BadRow(rule.fault)
     locks = [row.get(f"locks_{name}_cnt") for name in ("ok", "replicating", "stuck")]
     if not all(type(each) is int for each in locks):
-        raise BadRow(f"expected whole numbers of locks, got {str(locks)[:80]}")
+        raise BadRow(f"expected whole numbers of locks, got {quote_excerpt(locks)}")
     done, moving, stuck = (max(0, each) for each in locks if each is not None)  # Rucio's can be negative
     state, child = request_state(rule.state, rule.error), sanitize(str(row.get("child_rule_id") or ""), 100)
     is_halted = rule.state in {"STUCK", "WAITING_APPROVAL"}
@@ -658,5 +658,5 @@ def _read_rule_id(answer: object) -> str:
         BadRow: the answer is not a list with one id, so the outcome is unknown.
     """
     if not isinstance(answer, list) or len(answer) != 1 or not isinstance(answer[0], str) or not answer[0]:
-        raise BadRow(f"expected one rule id, got {str(answer)[:80]!r}")
+        raise BadRow(f"expected one rule id, got {quote_excerpt(answer)}")
     return answer[0]

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.model import NO_PROVENANCE, Did, Provenance, Replica, ReplicaState, Seen, Site
 from hydrator.domain.redaction import sanitize
 from hydrator.domain.staging_ports import RequestState
@@ -134,7 +135,7 @@ def read_rule(row: Record) -> Rule:
     """
     rule_id, did = read_text(row, "id"), read_did(row)
     if not rule_id.isprintable() or len(rule_id) > _NAME_CHARS:
-        raise BadRow(f"{rule_id[:80]!r} cannot be the id of a rule")
+        raise BadRow(f"{quote_excerpt(rule_id)} cannot be the id of a rule")
     try:
         return Rule(
             id=rule_id,
@@ -147,7 +148,7 @@ def read_rule(row: Record) -> Rule:
             expires_at=read_time(row, "expires_at"),
         )
     except BadRow as exc:
-        return Rule(rule_id, did, "", "", fault=f"rule {rule_id[:80]}: {exc}")
+        return Rule(rule_id, did, "", "", fault=f"rule {rule_id}: {exc}")
 
 
 def request_state(rule_state: str, error: str = "") -> RequestState:

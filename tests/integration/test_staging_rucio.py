@@ -590,10 +590,10 @@ class TestRefusals(StagingTests):
 
     def test_a_site_with_two_disks_needs_a_choice(self):
         stager, did = self.open_stager(storages={}), self.add()
-        assert "the site CAM has 2 disks" in self.refuse(stager, make_order(did)).reason
+        assert "set storage for the site CAM" in self.refuse(stager, make_order(did)).reason
         nowhere = make_order(did, Site("NOWHERE"))
         assert "no disk at the site NOWHERE" in self.refuse(stager, nowhere).reason
-        assert "the site CAM has 2 disks" in self.spaces(stager, CAM)[CAM]
+        assert "set storage for the site CAM" in self.spaces(stager, CAM)[CAM]
 
     def test_a_wrong_password_is_a_missing_permission(self):
         stager, did = self.open_stager(settings={"password": "a-wrong-word"}), self.add()

@@ -239,7 +239,7 @@ def test_odd_reserve_of_a_site_closes_this_site_only(stager, client):
 def test_site_with_two_disks_has_the_reason_in_the_place_of_its_space(stager, monkeypatch):
     monkeypatch.setitem(STORAGES, "CAM-DISK2", CAM)
     spaces = stager.list(StagingQuery(spaces=SITES)).spaces
-    assert "set storage for this site" in str(spaces.pop(CAM))
+    assert spaces.pop(CAM) == "set storage for the site CAM: it has the disks CAM-DISK, CAM-DISK2"
     assert spaces == {RAL: 10**14}
 
 

@@ -138,6 +138,15 @@ def test_texts_of_a_rule_are_one_printable_line_without_secrets():
     assert "TRANSFER [110]" in found.reason
 
 
+@pytest.mark.parametrize("column", ["state", "id", "expires_at", "locks_ok_cnt"])
+def test_an_odd_value_is_quoted_on_one_line_without_secrets(column):
+    token = f"eyJhbGciOiJSUzI1NiJ9.{'a' * 40}.{'b' * 40}"
+    with pytest.raises(BadRow) as caught:
+        rule(**{column: f"odd\x1b[2J\n {token}"})
+    assert str(caught.value).isprintable()
+    assert token[:30] not in str(caught.value)
+
+
 @pytest.mark.parametrize("odd", ["r\x1b[2J", "r" * 10**6])
 def test_id_that_no_rule_has_is_unreadable(odd):
     with pytest.raises(BadRow):
