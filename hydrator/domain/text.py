@@ -51,6 +51,11 @@ def format_bytes(number: float) -> str:
     return f"{number:.4g} PB"
 
 
+def format_address(host: str, port: int | str) -> str:
+    """Return ``host:port``, with brackets around an IPv6 address: ``[::1]:443``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def format_count(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "s")
 

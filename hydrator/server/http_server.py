@@ -17,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.text import format_address
 from hydrator.server.limits import (
     MAX_HEAD_BYTES,
     ConnectionLimiter,
@@ -170,7 +171,7 @@ class HttpServer:
 
 def _listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. uvicorn does not bind the socket, so that an error is one sentence."""
-    where = _url_text(host, port)
+    where = format_address(host, port)
     if not 0 <= port <= 65535:  # getaddrinfo would take the port modulo 65536
         raise ConfigError([f"http: {where}: use a port from 0 to 65535"])
     try:
@@ -206,11 +207,7 @@ def _address_text(listening_socket: socket.socket) -> str:
     if listening_socket.family == socket.AF_UNIX:
         return f"unix:{listening_socket.getsockname()}"
     host, port = listening_socket.getsockname()[:2]
-    return _url_text({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - read
-
-
-def _url_text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return format_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - read
 
 
 def _listen_unix(unix: UnixSocket) -> socket.socket:

@@ -39,7 +39,7 @@ from hydrator.domain.errors import (
 from hydrator.domain.model import from_unix
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS, sanitize
-from hydrator.domain.text import reason_of
+from hydrator.domain.text import format_address, reason_of
 
 from .auth import CommandToken
 from .settings import RucioSettings
@@ -435,7 +435,7 @@ def _describe_error(exc: Exception, status: int) -> str:
     """Describe *exc* on one line of 300 characters, without secrets; begin with Rucio's exception name."""
     failure = _LAST_ERROR.text if isinstance(exc, rucio_errors.ServerConnectionException) else ""
     if found := _NO_CONNECTION.search(failure):
-        failure = f"{found[1]}:{found[2]}: {found[3]}"
+        failure = f"{format_address(found[1], found[2])}: {found[3]}"
     words = " ".join(f"{reason_of(exc)} {failure}".split())
     if status not in {0, 200} and "http status code" not in words:
         words = f"HTTP {status} {words}"

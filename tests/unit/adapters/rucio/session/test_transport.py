@@ -90,12 +90,12 @@ def test_write_is_in_doubt_unless_there_was_no_connection(exc, kind):
     assert type(unanswered_write_error("rucio", exc, "why")) is kind
 
 
-def test_a_connection_that_failed_has_the_reason_of_the_operating_system(monkeypatch):
+@pytest.mark.parametrize(("host", "shown"), [("a", "a"), ("2001:db8::1", "[2001:db8::1]")])
+def test_a_connection_that_failed_has_the_reason_of_the_operating_system(monkeypatch, host, shown):
     refused = "NewConnectionError('<HTTPConnection object at 0x7f>: [Errno 111] Connection refused')"
-    logged = (
-        f"ConnectionError: HTTPConnectionPool(host='a', port=9): Max retries exceeded (Caused by {refused})"
-    )
+    pool = f"HTTPConnectionPool(host='{host}', port=9)"
+    logged = f"ConnectionError: {pool}: Max retries exceeded (Caused by {refused})"
     monkeypatch.setattr(_LAST_ERROR, "text", logged)
     text = _describe_error(ServerConnectionException(), 0)
-    assert text.endswith(" a:9: Connection refused")
+    assert text.endswith(f" {shown}:9: Connection refused")
     assert "HTTPConnectionPool" not in text
