@@ -212,7 +212,7 @@ def run_command(
                         problem = f"the command wrote more than {max_bytes} bytes"
                     elif status is None and time.monotonic() > ends_at:
                         problem = f"the command took longer than {limit.total_seconds():g} s"
-            finally:  # also if somebody interrupts this process
+            finally:  # an exception here, such as KeyboardInterrupt, must not leave the command running
                 if status is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()

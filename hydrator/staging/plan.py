@@ -45,7 +45,7 @@ from .view import DataView, LiveNeed, LiveNeeds
 PIN_LIFETIME = 2 * DAY
 """Lifetime of a pin; a pin is set only if the last rule ends within half of it."""
 _RULES_AGE = timedelta(minutes=15)
-"""Age up to which the rules of data that is there serve for a plan; those that end soon are always read."""
+"""A plan uses the rules of data on disk up to this age; rules that end soon are read in each step."""
 _NO_MATCH = "does not match the rest of the jobs' requirements"
 _ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
 _HALTED = frozenset({RequestState.STUCK, RequestState.UNAPPROVED})

@@ -44,7 +44,7 @@ KEEP_ENDED = timedelta(days=7)
 KEEP_COMPLETE = timedelta(days=4)
 """Complete data stays requested this long after its last job."""
 STUCK_AFTER = DAY
-"""A rule that is stuck for longer is told; one of another account is not waited for any more."""
+"""A rule of ours that is stuck for longer is reported; a job waits no longer for one of another account."""
 REPEAT_AFTER = timedelta(minutes=10)
 """Least time between two renewals or cancellations of one rule; after a failure an hour."""
 _TOLERANCE = timedelta(minutes=2)

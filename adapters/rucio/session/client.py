@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class _LastError(logging.Handler):
-    """The last error that rucio-clients logged: it drops the reason of a connection that failed."""
+    """The last error that rucio-clients logged; its exceptions do not say why a connection failed."""
 
     text = ""
 
@@ -175,7 +175,7 @@ _CLIENT_ERRORS = (
     *(rucio_errors.RucioException, OSError, EOFError, ValueError, LookupError),
     *(TypeError, AttributeError, RuntimeError, StopIteration),
 )
-"""What rucio-clients raises; not MemoryError, which ends the worker."""
+"""Errors of rucio-clients that become a CatalogueError. A MemoryError does not: it must end the worker."""
 _UNREACHABLE_ERRORS = (
     requests.Timeout,
     requests.ConnectionError,

@@ -52,7 +52,7 @@ def query_error(name: str, response: requests.Response, *, can_log_in: bool) -> 
 
     =================================  ===========================================================
     200, unusable                      garbled: a web page, no token, or an answer without a length
-    3xx                                garbled: the redirect is told, and not followed
+    3xx                                garbled: the reason has the new address; nothing is sent there
     400, InvalidObject (500 in bulk)   the query is refused because of one of its DIDs
     401, where a login is possible     rucio-clients logs in again
     401, 403                           the login is refused; AccessDenied: this query is forbidden
