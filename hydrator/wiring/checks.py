@@ -6,8 +6,12 @@ from pathlib import Path
 
 from hydrator.config import RucioSource, Settings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, failure, ok
-from hydrator.diagnostics.check.installation import check_memory, check_rates, check_virtual_organisations
-from hydrator.diagnostics.check.secrets import examine_secrets
+from hydrator.diagnostics.check.installation import (
+    check_memory,
+    check_rates,
+    check_virtual_organisations,
+    examine_secrets,
+)
 from hydrator.diagnostics.overview.saved import load_status
 from hydrator.diagnostics.problems import LAST_CYCLE, examine_credential, find_problems
 from hydrator.domain.errors import StateError, StateMissing

@@ -1,7 +1,9 @@
-"""Examination of the installation: packages, catalogues, folders."""
+"""Examination of the installation: packages, catalogues, folders, secrets that other users may read."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hydrator.config.network import NetworkSettings
@@ -114,3 +116,24 @@ def check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:
         yield failure(
             subject, f"{existing} is not writable", f"change the owner of this folder, or change {key}"
         )
+
+
+_SECRET_FILES = ("password_file", "token_file", "tokens_file", "secret_file", "tls_key", "client_key")
+"""Endings of the keys of secrets; a certificate is not a secret, and its key may be in a file of its own."""
+
+
+def examine_secrets(files: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
+    """Examine whether other users may read or write the secrets in *files*, each with its key."""
+    for key, file in files:
+        with suppress(OSError):  # the component that uses the file reports an unreadable file
+            if key.endswith(_SECRET_FILES) and _is_open_to_others(file.stat()):
+                yield warning("secrets", f"other users may read or write {key} {file}", f"chmod 600 {file}")
+
+
+def _is_open_to_others(status: os.stat_result) -> bool:
+    """Return True if other users than the daemon's may read or write a secret file with this *status*.
+
+    The file's group may read it if another user owns it, because Kubernetes mounts secrets this way.
+    """
+    allowed = 0o700 if status.st_uid == os.geteuid() else 0o740
+    return bool(stat.S_IMODE(status.st_mode) & ~allowed)

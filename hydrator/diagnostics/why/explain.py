@@ -142,25 +142,20 @@ def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:
 
 
 def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
-    match cause:
-        case MismatchCause.UNREADABLE_DATA:
-            return "where the job could read its data"
-        case MismatchCause.DATA:
-            return "with the data" if _insists_on_data(job, now) else "where the data lets the job run"
-        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
-            return f"with {requested_amount(cause, job)}"
-        case MismatchCause.PLATFORM:
-            return "of the job's platform"
-        case MismatchCause.PATH:
-            return "with a path to the job's data"
-        case MismatchCause.REQUIREMENT:
-            return "that meet the job's requirements"
-        case MismatchCause.START:
-            return "whose START accepts the job"
-        case MismatchCause.BROKEN:
-            return "not broken"
-        case _:
-            return "free now"
+    if cause is MismatchCause.DATA:
+        return "with the data" if _insists_on_data(job, now) else "where the data lets the job run"
+    return _FUNNEL_WORDS.get(cause) or f"with {requested_amount(cause, job)}"
+
+
+_FUNNEL_WORDS = {
+    MismatchCause.UNREADABLE_DATA: "where the job could read its data",
+    MismatchCause.PLATFORM: "of the job's platform",
+    MismatchCause.PATH: "with a path to the job's data",
+    MismatchCause.REQUIREMENT: "that meet the job's requirements",
+    MismatchCause.START: "whose START accepts the job",
+    MismatchCause.BROKEN: "not broken",
+    MismatchCause.BUSY: "free now",
+}
 
 
 def _insists_on_data(job: JobFacts, now: datetime) -> bool:

@@ -1,7 +1,7 @@
 """Values of an explanation of a job: causes, reasons, remedies, one answer for each site.
 
 ``hydrator why --json`` prints the fields of these classes, and of those in ``missing_data``,
-``pool_facts`` and ``summary``. "Attributes" describes their JSON keys.
+``pool_facts`` and ``query``. "Attributes" describes their JSON keys.
 """
 
 from dataclasses import dataclass

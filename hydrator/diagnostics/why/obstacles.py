@@ -263,8 +263,7 @@ def list_reasons(
         elif cause is MismatchCause.UNREADABLE_DATA:
             yield Reason(cause, slots, _misses_text(job, site, now), tuple(failing))
         else:
-            text = _reason_text(cause, job, affected_groups, failing)
-            yield Reason(cause, slots, text, tuple(failing))
+            yield Reason(cause, slots, _reason_text(cause, job, affected_groups, failing), tuple(failing))
 
 
 def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None, now: datetime) -> Reason:

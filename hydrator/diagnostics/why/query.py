@@ -4,18 +4,18 @@
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from hydrator.diagnostics.schedd_budget import ScheddBudget, parse_budget
 from hydrator.diagnostics.start_record import has_own_record, parse_start_record, start_text
 from hydrator.domain.ads.dataset_sets import hash_key, is_cluster_key
 from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Did, to_unix
-from hydrator.domain.text import format_duration, matches_any
+from hydrator.domain.text import format_count, format_duration, matches_any, shorten_list
 
 from .explain import explain
 from .explanation import JobExplanation
@@ -31,7 +31,6 @@ from .pool_facts import (
     with_requests,
 )
 from .schedd_facts import ScheddFacts, fetch_schedd_facts
-from .summary import JobSummary, summarize_jobs
 
 _JOB_NUMBER = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
 
@@ -84,6 +83,42 @@ class WhyQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class JobSummary:
+    """Counts of jobs.
+
+    Attributes:
+        job_kinds: number of kinds of jobs that have no explanation of their own.
+        by_status: number of jobs of these kinds, by job status.
+        example: an idle job, else any of these jobs.
+    """
+
+    job_kinds: int = 0
+    by_status: Mapping[str, int] = field(default_factory=dict)
+    example: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the summary as one line for people; empty without jobs."""
+        if not self.job_kinds:
+            return ""
+        states = shorten_list([f"{number} {status}" for status, number in self.by_status.items()])
+        return (
+            f"and {format_count(self.job_kinds, 'more kind')} of the cluster's jobs,"
+            f" {format_count(sum(self.by_status.values()), 'job')}: {states};"
+            f" for example: hydrator why {self.example}"
+        )
+
+
+def summarize_jobs(jobs: Sequence[JobFacts]) -> JobSummary:
+    """Summarize *jobs*, one of each kind; each one counts as ``job_count`` equal jobs."""
+    statuses = Counter[str]()
+    for job in jobs:
+        statuses[job.status or "of unknown status"] += job.job_count
+    names = [job.name for job in sorted(jobs, key=lambda job: job.status is not JobStatus.IDLE)]
+    return JobSummary(len(jobs), dict(statuses.most_common()), names[0] if names else None)
+
+
+@dataclass(frozen=True, slots=True)
 class WhyResult:
     """The answers of ``hydrator why``.
 
@@ -112,7 +147,8 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
         ConfigError: several schedds have a job with this number.
         PoolError: no schedd has the job, or the query of the pool failed.
     """
-    names = [schedd] if schedd else [str(ad["Name"]) for ad in query.pool.schedds()]
+    ads = {str(ad["Name"]): ad for ad in query.pool.schedds()}
+    names = [schedd] if schedd else list(ads)
     queued: dict[str, list[dict[str, Any]]] = {}
     unreachable: dict[str, str] = {}
     for name in names:
@@ -133,7 +169,10 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
     dids = frozenset(did for job in known for did in job.datasets)
     keys = frozenset(job.key for job in known if job.key)
     knowledge = query.get_knowledge(dids, keys) if known else None
-    answers = tuple(_explain(query, row["ad"], job, knowledge) for row, job in jobs if not row.get("brief"))
+    facts = fetch_schedd_facts(query.pool, name, ads.get(name, {}))
+    answers = tuple(
+        _explain(query, row["ad"], job, facts, knowledge) for row, job in jobs if not row.get("brief")
+    )
     summary = summarize_jobs([job for row, job in jobs if row.get("brief")])
     return WhyResult(answers, unreachable, summary)
 
@@ -144,7 +183,11 @@ def _is_known_to_daemon(job: JobFacts) -> bool:
 
 
 def _explain(
-    query: WhyQuery, ad: Mapping[str, str], job: JobFacts, knowledge: DaemonKnowledge | None
+    query: WhyQuery,
+    ad: Mapping[str, str],
+    job: JobFacts,
+    facts: ScheddFacts,
+    knowledge: DaemonKnowledge | None,
 ) -> JobExplanation:
     """Explain the queued *job*, whose attributes are the texts in *ad*."""
     private = knowledge.private_dids if knowledge else ()
@@ -155,7 +198,6 @@ def _explain(
     )
     if not job.can_wait:
         return explain(job, (), None, now=query.now)
-    facts = fetch_schedd_facts(query.pool, job.schedd)
     match_result = query.pool.evaluate_match(
         ad,
         fact_expressions(job.datasets),
@@ -167,7 +209,7 @@ def _explain(
         with_requests(job, match_result),
         max_uploads=facts.max_uploads,
         uploads=_count_uploads(query, job.schedd, ad, facts),
-        budget=_fetch_budget(query, job.schedd),
+        budget=facts.budget,
     )
     answer = explain(job, parse_slot_groups(match_result, job.datasets), knowledge, now=query.now)
     notes = [
@@ -197,15 +239,6 @@ def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: S
         return query.pool.count_uploads(schedd, user, facts.queued_bytes)
     except PoolError:
         return 0
-
-
-def _fetch_budget(query: WhyQuery, schedd: str) -> ScheddBudget | None:
-    """Return the budget of *schedd* by its ad; None if the collector does not have the figures."""
-    try:
-        ads = query.pool.schedds()
-    except PoolError:
-        return None
-    return next((parse_budget(ad) for ad in ads if ad.get("Name") == schedd), None)
 
 
 def _explain_ended_job(

@@ -200,13 +200,14 @@ def _state_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
             return Remedy(2, f"{did} arrives (STAGING{format_percent(missing.fraction)}{how})")
         case DatasetState.UNKNOWN:
             return Remedy(5, f"the daemon gets fresh facts about {did}", is_sure=False)
-        case DatasetState.NEARLINE:
-            return Remedy(10, "ask the data manager to bring the data from tape to disk")
-        case DatasetState.STUCK:
-            return Remedy(10, "the owner of the stuck rule repairs the rule")
-        case DatasetState.UNAVAILABLE:
-            return Remedy(7, "the storage can be read again: ask the site")
-        case _ if missing.reason is MissingReason.NOT_IN_DEMAND:
+        case None if missing.reason is MissingReason.NOT_IN_DEMAND:
             return Remedy(3, f"the daemon finds {did} {soon}", is_sure=False)
-        case _:
-            return Remedy(10, _BRING_DATA)
+        case state:
+            return _STATE_REMEDIES.get(state, Remedy(10, _BRING_DATA))
+
+
+_STATE_REMEDIES: Mapping[str | None, Remedy] = {
+    DatasetState.NEARLINE: Remedy(10, "ask the data manager to bring the data from tape to disk"),
+    DatasetState.STUCK: Remedy(10, "the owner of the stuck rule repairs the rule"),
+    DatasetState.UNAVAILABLE: Remedy(7, "the storage can be read again: ask the site"),
+}

@@ -1,9 +1,12 @@
-"""Schedd facts: the settings of a job's schedd that decide where and when the job may run."""
+"""Schedd facts: the settings and figures of a job's schedd that decide where and when the job may run."""
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+from hydrator.diagnostics.schedd_budget import ScheddBudget, parse_budget
 from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import PoolError
 
@@ -25,7 +28,7 @@ MAX_POOLS = 20
 
 @dataclass(frozen=True, slots=True)
 class ScheddFacts:
-    """The settings of one schedd.
+    """The settings of one schedd, and its jobs by its ad (``budget``).
 
     ``flock_collectors`` are the collectors of other pools. If ``flocks_by_default`` is False, a job flocks
     only to the collectors in its FlockTo. ``max_uploads`` limits the jobs of one user that send, or wait to
@@ -39,6 +42,7 @@ class ScheddFacts:
     flocks_by_default: bool = True
     max_uploads: int | None = None
     queued_bytes: int = _DEFAULT_QUEUED_BYTES
+    budget: ScheddBudget | None = None
 
     def pools_of(self, flock_to: str | None) -> tuple[str, ...]:
         """Return the other pools' collectors to which a job may flock; *flock_to* is the job's FlockTo."""
@@ -48,16 +52,16 @@ class ScheddFacts:
         return tuple(pool for pool in self.flock_collectors if pool.lower() in names)
 
 
-def fetch_schedd_facts(pool: DaemonProbe, schedd: str) -> ScheddFacts:
-    """Query the settings of *schedd*; if the schedd does not answer, return the defaults."""
-    try:
-        return parse_schedd_facts(pool.config_of("schedd", list(_SETTINGS), schedd))
-    except PoolError:
-        return ScheddFacts()
+def fetch_schedd_facts(pool: DaemonProbe, schedd: str, ad: Mapping[str, Any]) -> ScheddFacts:
+    """Query the settings of *schedd*, whose ad the collector has; without an answer the defaults count."""
+    config: Mapping[str, str | None] = {}
+    with suppress(PoolError):
+        config = pool.config_of("schedd", list(_SETTINGS), schedd)
+    return parse_schedd_facts(config, ad)
 
 
-def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
-    """Parse the values that a schedd has for the settings in ``_SETTINGS``."""
+def parse_schedd_facts(config: Mapping[str, str | None], ad: Mapping[str, Any]) -> ScheddFacts:
+    """Parse the values that a schedd has for the settings in ``_SETTINGS``, and its *ad*."""
     flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
     queued_bytes = _parse_integer(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
     return ScheddFacts(
@@ -65,6 +69,7 @@ def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
         flocks_by_default=_is_true(config.get("FLOCK_BY_DEFAULT") or "true"),
         max_uploads=_max_uploads(config),
         queued_bytes=_DEFAULT_QUEUED_BYTES if queued_bytes is None else queued_bytes,
+        budget=parse_budget(ad),
     )
 
 

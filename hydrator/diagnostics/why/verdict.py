@@ -208,8 +208,7 @@ def _auto_wait_text(
     """
     if job.has_wrong_key:
         return WRONG_KEY
-    home = [group for group in groups if group.set_facts.share == 1]
-    beside = {group.site for group in home if group.set_facts.is_local and group.can_run_now}
+    beside = {group.site for group in groups if group.set_facts.is_local and group.can_run_now}
     if beside and job.status is not JobStatus.HELD:
         return f"the job may start now at {comma_separated(sorted(beside))}, beside its data"
     if not any(group.set_facts.is_paced for group in groups):
@@ -225,19 +224,16 @@ def _auto_wait_text(
             f"the job may start now at {comma_separated(sorted(sites))} by"
             f" {_reading_text(job, shortest.set_facts, shortest.site if len(sites) > 1 else None)}{refusal}"
         )
-    return _closed_text(job, home, groups, knowledge, now)
+    return _closed_text(job, groups, knowledge, now)
 
 
 def _closed_text(
-    job: JobFacts,
-    home: Sequence[SlotGroup],
-    groups: Sequence[SlotGroup],
-    knowledge: DaemonKnowledge | None,
-    now: datetime,
+    job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> str:
-    """Return what a job in mode auto waits for that may not read now; *home* are the slots of its data."""
+    """Return what a job in mode auto waits for if it may not read now."""
     made = knowledge.openings if knowledge else None
     outlook = made.outlooks.get(SetKey(job.key or "")) if made else None
+    home = [group for group in groups if group.set_facts.share == 1]
     refusal = _refusal_text(job, home, knowledge, now)
     if made and outlook and outlook.reason is Reason.OPEN:
         return "other jobs of its set may start now; the turn of this job to read has not come"
@@ -262,11 +258,12 @@ def _reading_text(job: JobFacts, facts: SlotSetFacts, site: str | None) -> str:
 
     Of several sites, *site* has the shortest read.
     """
+    if facts.source is None:
+        return "reading its data from wherever it is"
     missing_bytes = round((job.total_bytes or 0) * (1 - (facts.share or 0)))
     amount = format_bytes(missing_bytes) if missing_bytes else "its missing data"
-    origin = f" from {facts.source}" if facts.source else ""
     duration = "" if facts.open_seconds is None else f" in {format_duration(facts.open_seconds)}"
-    return f"reading {amount}{origin}{duration}" + (f" (at {site})" if site else "")
+    return f"reading {amount} from {facts.source}{duration}" + (f" (at {site})" if site else "")
 
 
 def _refusal_text(

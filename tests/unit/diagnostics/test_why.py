@@ -29,9 +29,9 @@ from hydrator.diagnostics.why.pool_facts import (
     SlotGroup,
     parse_job,
 )
+from hydrator.diagnostics.why.query import summarize_jobs
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.diagnostics.why.schedd_facts import parse_schedd_facts
-from hydrator.diagnostics.why.summary import summarize_jobs
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import hash_key, set_key
 from hydrator.domain.ads.expressions import START_TEXT
@@ -722,8 +722,10 @@ class FakePool:
         self.config: dict[str, str] = {}
         self.flocked: tuple[str, ...] = ()
         self.counts: dict[str, int] = {}
+        self.asked: list[str] = []
 
     def schedds(self):
+        self.asked.append("schedds")
         return [{"Name": name, **self.counts} for name in self.queues]
 
     def jobs(self, schedd, cluster, proc=None):
@@ -735,6 +737,7 @@ class FakePool:
         return self.histories.get(schedd)
 
     def config_of(self, daemon, names, name=None):
+        self.asked.append(f"configuration of {name}")
         return dict.fromkeys(names) | self.config
 
     def count_uploads(self, schedd, user, least_bytes):
@@ -853,6 +856,12 @@ def test_daemon_is_asked_by_the_job_s_own_key():
     assert (keys, answer.staging) == (["c7.8@a"], ("staged for c7.8@a",))
 
 
+def test_figures_and_settings_of_a_schedd_are_read_once_for_all_kinds_of_jobs():
+    pool = FakePool({"a": [*IDLE, {**IDLE[0], "procs": [2]}, {**IDLE[0], "procs": [3]}]})
+    assert len(ask_job(asked(pool), 7, None, None).answers) == 3
+    assert pool.asked == ["schedds", "configuration of a"]
+
+
 @pytest.mark.parametrize("status", ["1", "2"])
 @pytest.mark.parametrize(
     ("key", "list_of_key", "is_wrong"),
@@ -906,11 +915,12 @@ def test_schedd_is_queried_for_flocking_and_uploads():
     ],
 )
 def test_upload_limit_equals_that_of_the_schedd(config, limit):
-    assert parse_schedd_facts({"SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "True", **config}).max_uploads == limit
+    config = {"SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "True", **config}
+    assert parse_schedd_facts(config, {}).max_uploads == limit
 
 
 def test_flocking_uses_only_pools_of_the_schedds_own_list():
-    facts = parse_schedd_facts({"FLOCK_COLLECTOR_HOSTS": "cm2, cm3", "FLOCK_BY_DEFAULT": "False"})
+    facts = parse_schedd_facts({"FLOCK_COLLECTOR_HOSTS": "cm2, cm3", "FLOCK_BY_DEFAULT": "False"}, {})
     assert facts.pools_of("CM3, evil.example") == ("cm3",)
     assert facts.pools_of(None) == ()
 

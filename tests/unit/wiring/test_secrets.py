@@ -3,7 +3,7 @@
 import pytest
 
 from hydrator.config import parse
-from hydrator.diagnostics.check.secrets import examine_secrets
+from hydrator.diagnostics.check.installation import examine_secrets
 from hydrator.domain.redaction import redact
 from hydrator.wiring.secrets import find_files, find_unreadable_secrets, register_secrets
 

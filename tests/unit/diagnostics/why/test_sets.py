@@ -494,6 +494,11 @@ def test_opening_without_a_valid_time_names_no_time():
     assert answer.wait == "the job may start now at DE by reading 31 GB from UK"
 
 
+def test_set_that_no_site_has_and_that_may_start_anywhere_is_not_read_in_a_second():
+    answer = explained(slot("DE", 0.0, DataLocalityOpen="1"), known=knowledge())
+    assert answer.wait == "the job may start now at DE by reading its data from wherever it is"
+
+
 NONE_THERE = "no slot there takes a new job: they are"
 
 
