@@ -153,11 +153,6 @@ class _Cycle:
     budget: Budget
     now: datetime
 
-    def find_retired_sites(self) -> frozenset[Site]:
-        """Return the retired sites that still have an ad or that a catalogue still lists."""
-        sites = self.state.ads.keys() | {site for memory in self.memories.values() for site in memory.sites}
-        return frozenset(site for site in sites if self.settings.sites.is_retired(site))
-
     def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> GuardResult:
         """Run the removal guard."""
         return LossCheck(
@@ -166,7 +161,7 @@ class _Cycle:
             self.demand.dids,
             self.state.held_losses,
             approved_losses,
-            self.find_retired_sites(),
+            frozenset(map(Site, self.settings.sites.retired)),
             self.settings.removal_guard,
             # a cycle for new demand follows sooner, and must not confirm a loss
             timedelta(seconds=self.settings.daemon.poll_seconds / 2),

@@ -91,7 +91,7 @@ def find_listings(
         for did in dids if memory.records else ():
             if (record := memory.records.get(did)) is not None and record.facts:
                 facts = record.facts
-                if retired:
+                if retired and not retired.isdisjoint(facts):
                     facts = {site: fact for site, fact in facts.items() if site not in retired}
                 listings[did] = _merge_listings(listings[did], facts) if did in listings else facts
     return listings
