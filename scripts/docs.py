@@ -30,7 +30,7 @@ from hydrator.cli.app import app
 from hydrator.cli.commands.report import Report
 from hydrator.cli.commands.token import TokenRow
 from hydrator.cli.output.network import Network
-from hydrator.cli.output.staging import StagingAnswer, StagingList
+from hydrator.cli.output.staging import CommandEffect, StagingList
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.staging import StagingMetrics
@@ -379,7 +379,7 @@ JSON: Mapping[str, Any] = {
     "submit rapthor --dry-run": Outlook,
     "token list": list[TokenRow],
     "staging list": StagingList,
-    "staging approve": StagingAnswer,
+    "staging approve": CommandEffect,
 }
 """The type of the output by command, with the option that changes the output, if any."""
 ENTRIES: Mapping[str, Any] = {

@@ -6,6 +6,7 @@ import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, parse_dids, read_typed
 from hydrator.cli.output.printing import print_result
+from hydrator.cli.output.progress import READING_STATE, show_progress
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site
 
@@ -92,7 +93,10 @@ def datasets(
     from hydrator.wiring import system_clock
 
     settings, now = load(config), system_clock()
-    with Store.open_to_read(settings.daemon.state_dir) as store:
+    with (
+        show_progress(READING_STATE, as_json=as_json),
+        Store.open_to_read(settings.daemon.state_dir) as store,
+    ):
         facts = load_facts(store, settings, now)
     names = parse_dids(dids, settings.daemon.default_scope) if dids else sorted(facts.demand.dids)
     if why:
@@ -116,7 +120,10 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
     from hydrator.wiring.network import build_rate_table
 
     settings, now = load(config), system_clock()
-    with Store.open_to_read(settings.daemon.state_dir) as store:
+    with (
+        show_progress(READING_STATE, as_json=as_json),
+        Store.open_to_read(settings.daemon.state_dir) as store,
+    ):
         record, ads = store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord(), store.load().ads
     table = build_rate_table(record.samples, settings, now)
     rates = build_network(table, ads.keys() | settings.network.sites, record.sources)

@@ -226,24 +226,27 @@ def _add_similar_names(
     The sites come from the catalogues, else from the daemon over HTTP; a catalogue that fails is skipped.
     """
     absent = [did for did in find_absent_dids(knowledge, dids) if did not in knowledge.similar_names]
-    if absent:
-        found: set[Did] = set()
+    unknown = _unknown_names(knowledge, dids)
+    if absent or unknown:
         with _open_catalogues(settings) as catalogues:
-            for catalogue in catalogues:
+            found: set[Did] = set()
+            for catalogue in catalogues if absent else ():
                 with suppress(CatalogueError):
                     found |= catalogue.find(similar_name_patterns(absent[:MAX_SEARCHED]))
-        knowledge = add_similar_names(knowledge, absent, found)
-    in_place_of = {**knowledge.similar_names, **knowledge.snapshot.misspelt_dids}
-    names = {name for did in dids for name in in_place_of.get(did, ())}
-    unknown = frozenset(sorted(names - knowledge.demanded_dids - knowledge.queried_dids)[:_MAX_LOOKED_UP])
-    if not unknown:
-        return knowledge
-    with _open_catalogues(settings) as catalogues:
-        if catalogues:
-            return with_catalogue_answers(knowledge, catalogues, unknown, max_age=settings.daemon.max_age)
-    if fetched := fetch_daemon_knowledge(settings, unknown, knowledge.now):
+            knowledge = add_similar_names(knowledge, absent, found)
+            unknown = _unknown_names(knowledge, dids)
+            if unknown and catalogues:
+                return with_catalogue_answers(knowledge, catalogues, unknown, max_age=settings.daemon.max_age)
+    if unknown and (fetched := fetch_daemon_knowledge(settings, unknown, knowledge.now)):
         return replace(knowledge, snapshot=_merge_snapshots(knowledge.snapshot, fetched.snapshot))
     return knowledge
+
+
+def _unknown_names(knowledge: DaemonKnowledge, dids: frozenset[Did]) -> frozenset[Did]:
+    """Return the names that are similar to one of *dids*, and whose sites are not known."""
+    in_place_of = {**knowledge.similar_names, **knowledge.snapshot.misspelt_dids}
+    names = {name for did in dids for name in in_place_of.get(did, ())}
+    return frozenset(sorted(names - knowledge.demanded_dids - knowledge.queried_dids)[:_MAX_LOOKED_UP])
 
 
 @contextmanager

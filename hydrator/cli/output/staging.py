@@ -36,7 +36,7 @@ class StagingList:
 
 
 @dataclass(frozen=True, slots=True)
-class StagingAnswer:
+class CommandEffect:
     """A command that the daemon executes in its next step.
 
     Attributes:

@@ -9,10 +9,14 @@ import sys
 import termios
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from hydrator.cli import main
+from hydrator.cli.app import app
 from hydrator.cli.output.progress import ProgressBar, ReportingCatalogue
 from hydrator.domain.errors import CatalogueError
 from hydrator.reconcile.reconciler import read_all
@@ -38,11 +42,17 @@ def planned(tmp_path):
 def run(monkeypatch) -> Callable[..., str]:
     """Run one command in this process with *stream* at a terminal; return what the terminal got."""
 
-    def running(*words: str, columns: int = 80, stream: str = "stderr", **environment: str) -> str:
+    def running(
+        *words: str,
+        columns: int = 80,
+        stream: str = "stderr",
+        statuses: tuple[int | None, ...] = (0, None),
+        **environment: str,
+    ) -> str:
         main_end, terminal = pty.openpty()
         termios.tcsetwinsize(terminal, (24, columns))
         shown = os.fdopen(terminal, "w")
-        with monkeypatch.context() as patch, redirect_stdout(io.StringIO()):
+        with monkeypatch.context() as patch, redirect_stdout(io.TextIOWrapper(io.BytesIO())):
             for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
                 patch.delenv(name, raising=False)
             for name, value in {"TERM": "xterm", "COLUMNS": str(columns), **environment}.items():
@@ -53,7 +63,7 @@ def run(monkeypatch) -> Callable[..., str]:
                 main()
         shown.close()
         seen = _read_all(main_end)
-        assert ended.value.code in (0, None), seen
+        assert ended.value.code in statuses, seen
         return seen
 
     return running
@@ -82,6 +92,62 @@ def test_bar_counts_the_answers_and_is_erased_at_the_end(run, planned, command, 
     assert "asking schedds and catalogues" in seen
     assert done in _plain(seen)
     assert "\x1b[2K" in seen[seen.rindex("asking") :]
+
+
+STATE = ("reading the daemon's state",)
+ASKING = ("asking the daemon and the catalogues",)
+PARSET = ("searching for the datasets of the parset", "asking the catalogues for the sites of the datasets")
+SHOWN = {
+    "once": ((), ("asking schedds and catalogues, then publishing",)),
+    "plan": ((), ("asking schedds and catalogues",)),
+    "check": ((), ("asking the pool and the catalogues",)),
+    "datasets": ((), STATE),
+    "network": ((), STATE),
+    "approve": ((), STATE),
+    "why": (("lofar:L1",), ("asking the pool",)),
+    "report": ((), ("querying the histories of the schedds",)),
+    "run-anywhere": (("--all",), ("editing the queued jobs of the schedds",)),
+    "init": (("--yes", "--catalogue", "file", "--path", "list.json"), ("asking the pool and the catalogue",)),
+    "submit rapthor": (("run.parset", "--dry-run"), PARSET),
+    "submit filter": (("job.sub", "--datasets", "lofar:L1"), ASKING),
+    "submit wrap": (("--datasets", "lofar:L1", "--", "condor_submit", "job.sub"), ASKING),
+}
+"""Commands that may take more than a second: words that follow the command, and the tasks on the terminal."""
+QUICK = {"run", "hook", "status", "sites", "pool-config", "submit wrapper", "submit toil-shim"}
+QUICK |= {f"token {name}" for name in ("new", "list", "revoke")}
+QUICK |= {f"staging {name}" for name in ("list", "approve", "reject", "cancel", "stop", "resume")}
+"""Commands that read only files of a bounded size; `run` has its log."""
+
+
+def names_of(group: Any, before: str = "") -> set[str]:
+    """Return the names of all commands of *group*, each with those of its groups."""
+    names = set()
+    for name, command in group.commands.items():
+        below = getattr(command, "commands", None)
+        names |= names_of(command, f"{before}{name} ") if below else {f"{before}{name}"}
+    return names
+
+
+def test_each_command_is_quick_or_shows_its_progress():
+    assert names_of(get_command(app)) == SHOWN.keys() | QUICK
+    assert not SHOWN.keys() & QUICK
+
+
+@pytest.mark.parametrize("command", SHOWN)
+def test_a_command_that_may_take_more_than_a_second_shows_its_tasks(
+    run, planned, tmp_path, monkeypatch, command
+):
+    """No pool answers here, and PATH has no condor_submit: the command fails after its progress."""
+    monkeypatch.chdir(tmp_path)
+    run("once", "-c", planned)
+    Path("job.sub").write_text("executable = /bin/true\nqueue\n")
+    Path("run.parset").write_text("[global]\ndir_working = /data/run\ninput_ms = [lofar:L1]\n")
+    words, tasks = SHOWN[command]
+    config = "new.toml" if command == "init" else planned
+    seen = run(
+        *command.split(), "-c", config, *words, columns=120, statuses=(0, None, 1, 2, 127), PATH="/nowhere"
+    )
+    assert [task for task in tasks if task not in _plain(seen)] == [], seen
 
 
 def test_progress_is_not_shown_with_json_or_on_a_dumb_terminal(run, planned):

@@ -6,6 +6,7 @@ import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
 from hydrator.cli.output.printing import print_problems, print_result
+from hydrator.cli.output.progress import READING_STATE, show_progress
 from hydrator.domain.errors import ConfigError
 
 _NOTHING_HELD = "the daemon holds back no change"
@@ -31,7 +32,7 @@ def approve(
     from hydrator.state.store import Store
 
     state_dir = load(config).daemon.state_dir
-    with Store.open_to_read(state_dir) as store:
+    with show_progress(READING_STATE, as_json=as_json), Store.open_to_read(state_dir) as store:
         state = store.load()
     held_datasets = {name: frozenset(loss.missing_polls) for name, loss in state.held_losses.items()}
     if site is not None and Site(site) not in held_datasets:

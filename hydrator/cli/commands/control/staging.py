@@ -13,7 +13,7 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.text import comma_separated, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from hydrator.staging.overview import StagingOverview
+    from hydrator.cli.output.staging import StagingList
     from hydrator.staging.table import CommandName
     from hydrator.state.command_files import StagingFiles
 
@@ -32,12 +32,10 @@ BatchArgument = Annotated[
 @staging.command("list")
 def list_requests(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print the pins and requests of data, what the daemon would request, and why it requests nothing."""
-    from hydrator.cli.output.staging import StagingList, print_staging
-    from hydrator.config import load
+    from hydrator.cli.output.staging import print_staging
     from hydrator.wiring import system_clock
 
-    overview, files = _load_staging(config)
-    shown = StagingList(load(config).staging.mode, files.stop_reason, overview)
+    shown, _ = _load_staging(config)
     print_result(as_json, shown, lambda: print_staging(shown, system_clock()))
 
 
@@ -67,14 +65,15 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """Cancel requests of the daemon; it makes them again after a week, or after `hydrator staging resume`."""
-    overview, files = _load_staging(config)
-    rows = [row for row in (overview.requests if overview else ()) if target in (row.rule, row.batch)]
+    shown, files = _load_staging(config)
+    requests = shown.last_step.requests if shown.last_step else ()
+    rows = [row for row in requests if target in (row.rule, row.batch)]
     if not rows:
-        known = {row.batch for row in overview.requests} if overview else ()
-        raise ConfigError([f"staging cancel {target}: the daemon has no such request{_list_ids(known)}"])
+        known = _list_ids(row.batch for row in requests)
+        raise ConfigError([f"staging cancel {target}: the daemon has no such request{known}"])
     count = format_count(len(rows), "request")
     text = f"the daemon's next step cancels {count}; no data is deleted that others need"
-    if files.stop_reason:
+    if shown.stopped:
         text = f"the daemon cancels {count} after `hydrator staging resume`: staging is stopped"
     _submit(files, "cancel", target, text, as_json=as_json)
 
@@ -103,16 +102,19 @@ def resume(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
     _print_command("resume", "", text, as_json=as_json)
 
 
-def _load_staging(config: Path) -> "tuple[StagingOverview | None, StagingFiles]":
+def _load_staging(config: Path) -> "tuple[StagingList, StagingFiles]":
     """Return what the daemon saved last, and the operator's files."""
+    from hydrator.cli.output.staging import StagingList
     from hydrator.config import load
     from hydrator.staging.overview import StagingOverview
     from hydrator.state.command_files import StagingFiles
     from hydrator.state.store import STAGING_REPORT, Store
 
-    state_dir = load(config).daemon.state_dir
-    with Store.open_to_read(state_dir) as store:
-        return store.load_report(STAGING_REPORT, StagingOverview), StagingFiles(state_dir)
+    settings = load(config)
+    files = StagingFiles(settings.daemon.state_dir)
+    with Store.open_to_read(settings.daemon.state_dir) as store:
+        last_step = store.load_report(STAGING_REPORT, StagingOverview)
+    return StagingList(settings.staging.mode, files.stop_reason, last_step), files
 
 
 def _answer(name: "CommandName", batch: str, config: Path, *, as_json: bool) -> None:
@@ -121,8 +123,8 @@ def _answer(name: "CommandName", batch: str, config: Path, *, as_json: bool) -> 
     Raises:
         ConfigError: no request with this id waits for a person.
     """
-    overview, files = _load_staging(config)
-    planned = overview.planned if overview else ()
+    shown, files = _load_staging(config)
+    planned = shown.last_step.planned if shown.last_step else ()
     waiting = {row.first.batch: row for row in planned if row.mode == "approve"}
     if batch not in waiting:
         is_proposed = batch in {row.first.batch for row in planned}
@@ -136,7 +138,8 @@ def _answer(name: "CommandName", batch: str, config: Path, *, as_json: bool) -> 
 
 def _list_ids(ids: Iterable[str]) -> str:
     """Return the end of a problem: the ids that exist."""
-    return f"; ids: {comma_separated(sorted(set(ids)))}" if ids else "; see hydrator staging list"
+    listed = comma_separated(sorted(set(ids)))
+    return f"; ids: {listed}" if listed else "; see hydrator staging list"
 
 
 def _submit(files: "StagingFiles", name: "CommandName", target: str, text: str, *, as_json: bool) -> None:
@@ -147,6 +150,6 @@ def _submit(files: "StagingFiles", name: "CommandName", target: str, text: str, 
 
 
 def _print_command(name: str, target: str, text: str, *, as_json: bool) -> None:
-    from hydrator.cli.output.staging import StagingAnswer
+    from hydrator.cli.output.staging import CommandEffect
 
-    print_result(as_json, StagingAnswer(name, target, text), lambda: print(text))
+    print_result(as_json, CommandEffect(name, target, text), lambda: print(text))
