@@ -147,9 +147,11 @@ class MaintenanceTasks(BackgroundWorker):
             _log.debug("cannot count ended jobs", unreachable_schedds=unreachable)
         if truncated:
             _log.warning("job history truncated: more jobs ended than one query returns", schedds=truncated)
-        if batch.impossible_jobs:
+        if batch.impossible_jobs or batch.foreign_records:
             _log.warning(
-                "job history has impossible times: these jobs are not counted", jobs=batch.impossible_jobs
+                "ended jobs are not counted: their times are impossible, or no schedd wrote their start",
+                impossible_jobs=batch.impossible_jobs,
+                foreign_records=batch.foreign_records,
             )
         self._metrics.record_ended_jobs(batch)
         self._save_locality(batch)

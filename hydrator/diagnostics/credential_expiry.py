@@ -6,7 +6,6 @@ Pure: texts in, values out; ``wiring`` reads the files.
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -26,7 +25,13 @@ RENEWAL_LIFE_DIVISOR = 10
 MAX_RENEWAL_LEAD = timedelta(days=30)
 """A renewal is due at most this long before the expiry. The alerts use this rule and the 1/10 rule."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
-_SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
+_UTC_TIME = 0x17
+_TIME = rb"(\x17\x0d[0-9]{12}Z|\x18\x0f[0-9]{14}Z)"
+_VALIDITY = re.compile(rb"\x30[\x1e\x20\x22]" + _TIME + _TIME)
+"""The validity, a sequence of a UTCTime or GeneralizedTime each (RFC 5280, 4.1.2.5).
+
+It is the first in a certificate: before it stand a number, an algorithm and the name of the issuer.
+"""
 
 
 class Renewer(StrEnum):
@@ -112,8 +117,9 @@ def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | N
     """Return the certificate in *pem* (a chain or a proxy) that expires first; None if all are unreadable."""
     spans = []
     for body in _PEM.findall(pem):
-        with suppress(ValueError, IndexError, binascii.Error):
-            spans.append(validity(base64.b64decode("".join(body.split()), validate=True)))
+        with suppress(ValueError):  # it is not base 64, or has a time that does not exist
+            if found := _VALIDITY.search(base64.b64decode("".join(body.split()), validate=True)):
+                spans.append((_parse_asn1_time(found[1]), _parse_asn1_time(found[2])))
     if not spans:
         return None
     since, until = min(spans, key=lambda span: span[1])
@@ -125,41 +131,9 @@ def login_credential(name: str, login: "TokenValidity | None") -> Credential | N
     return Credential(name, "logins", Renewer.DAEMON, login.valid_until, login.valid_from) if login else None
 
 
-def validity(der: bytes) -> tuple[datetime, datetime]:
-    """Return the start and end of an X.509 certificate's validity (RFC 5280, 4.1.2.5).
-
-    Raises:
-        ValueError, IndexError: *der* is not a certificate.
-    """
-    _, certificate, _ = _read_element(der, _SEQUENCE)
-    _, rest, _ = _read_element(certificate, _SEQUENCE)
-    tag, _, after = _read_element(rest)
-    if tag == _VERSION:
-        _, _, after = _read_element(after, _INTEGER)
-    for _ in ("signature", "issuer"):
-        _, _, after = _read_element(after, _SEQUENCE)
-    _, span_of, _ = _read_element(after, _SEQUENCE)
-    first, begins, after = _read_element(span_of)
-    last, ends, _ = _read_element(after)
-    return _asn1_time(first, begins), _asn1_time(last, ends)
-
-
-def _read_element(data: bytes, expected_tag: int | None = None) -> tuple[int, bytes, bytes]:
-    """Return the tag and content of the first element of *data* (DER), and the bytes after the element."""
-    tag, length, start = data[0], data[1], 2
-    if length & 0x80:
-        start += length & 0x7F
-        length = int.from_bytes(data[2:start], "big")
-    if start + length > len(data) or (expected_tag is not None and tag != expected_tag):
-        raise ValueError("not an X.509 certificate")
-    return tag, data[start : start + length], data[start + length :]
-
-
-def _asn1_time(tag: int, text: bytes) -> datetime:
+def _parse_asn1_time(element: bytes) -> datetime:
     """Parse an ASN.1 time. The year of a UTCTime has two digits: 50 to 99 mean 1950 to 1999."""
-    digits = text.decode("ascii")
-    if tag == _UTC_TIME:
+    digits = element[2:].decode("ascii")
+    if element[0] == _UTC_TIME:
         digits = ("19" if digits[:2] >= "50" else "20") + digits
-    elif tag != _TIME:
-        raise ValueError("not an ASN.1 time")
     return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
