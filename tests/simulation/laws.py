@@ -119,8 +119,8 @@ class Laws:
         self._sites: frozenset[Site] = frozenset()
         self._whole_at: dict[tuple[Did, Site], float] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
-        self._replaced: dict[Site, float] = {}
-        """The time of the first ad of each site, for any publisher, since the state was lost."""
+        self._gone: dict[Site, frozenset[Did]] = {}
+        """What left the ads of each site and was judged then: another publisher may get the ad much later."""
         self._lost_ads: dict[tuple[str, Site], tuple[int, int]] = {}
         self._checked: dict[Site, tuple[SiteAd, float]] = {}
         self._life = 0
@@ -202,7 +202,6 @@ class Laws:
         self._lost_at = self._world.loop.now
         self._heard.clear()
         self._answered.clear()
-        self._replaced.clear()
         self._held_at_step = frozenset()
 
     def note_clock_step(self, seconds: float) -> None:
@@ -257,7 +256,6 @@ class Laws:
         """Check an ad that the daemon gives to *publisher*."""
         before, there = self._shown.get((publisher, ad.site)), self._world.shown_ad(publisher, ad.site)
         now = Shown(ad, self._world.loop.now, self._life, available_in(ad))
-        self._replaced.setdefault(ad.site, now.at)
         self._shown[publisher, ad.site] = now
         if "full" in self._world.faults.active("disk", now.at):
             self.happened("an ad was published although the disk was full")
@@ -269,8 +267,11 @@ class Laws:
             self._check_released(now)
         if there:
             self._check_generation(there, ad)
-        if before and there and (gone := before.available - now.available):
+        judged = self._gone.get(ad.site, frozenset()) - now.available
+        if before and there and (gone := before.available - now.available - judged):
             self._check_gone(before, now, gone)
+            judged |= gone
+        self._gone[ad.site] = judged
 
     def _reports_of(self, did: Did) -> Iterator[deque[Report]]:
         return (reports[did] for reports in self._reports.values() if did in reports)
@@ -373,7 +374,7 @@ class Laws:
         wanted = {
             did
             for did in self._world.wanted()
-            if self._world.is_chosen(did) or self._can_know(did, site, before.at)
+            if self._world.is_chosen(did) or self._can_know(did, before.at)
         }
         is_private = self._world.section("publish").get("never")
         if not self._life and not is_private and not self._world.faults.of("disk"):
@@ -397,15 +398,15 @@ class Laws:
         if lost and (before.life == now.life or site in self._held_at_step):
             self._check_confirmed(before, now, lost)
 
-    def _can_know(self, did: Did, site: Site, shown_at: float) -> bool:
+    def _can_know(self, did: Did, shown_at: float) -> bool:
         """Return True if the daemon can know, or has to expect, that jobs name *did*.
 
-        An ad of *site* with *did* was given to its publisher at *shown_at*: earlier answers were known then.
+        An ad with *did* was given to its publisher at *shown_at*: answers before it were known then.
         """
         schedds = [
             name
             for name, queue in self._world.truth.queues.items()
-            if any(did in dids for dids in queue) and self._is_expected(name, site)
+            if any(did in dids for dids in queue) and self._is_expected(name)
         ]
         heard = self._heard.get(did, 1e9)
         # the cycle may have begun with an earlier answer
@@ -414,13 +415,12 @@ class Laws:
         is_unsaved = any(one.at - SLACK_SECONDS < heard for one in self._world.faults.of("disk"))
         return bool(schedds) and (self._last_named[did] > self._started_at or not is_unsaved)
 
-    def _is_expected(self, schedd: str, site: Site) -> bool:
-        """Return False if the daemon does not know *schedd*: the collector had not listed it in time.
+    def _is_expected(self, schedd: str) -> bool:
+        """Return False if the daemon does not know *schedd*: it was gone before the collector listed it.
 
-        That is, before the daemon, which lost its state, gave the first publisher an ad of *site*.
+        Only a daemon that lost its state forgets a schedd.
         """
-        now = self._world.loop.now
-        begun = min(now, self._replaced.get(site, now)) - SLACK_SECONDS  # the cycle
+        begun = self._world.loop.now - SLACK_SECONDS  # the cycle
         first, listed = self._listed.get("", 1e9), self._listed.get(schedd, 1e9)
         return not self._life or self._answered.get(schedd, 1e9) < begun or listed <= max(first, begun)
 

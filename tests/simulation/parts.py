@@ -233,6 +233,8 @@ class SimulatedPublisher(Part):
         for ad in ads:
             faults = self._step()
             self._raise(faults)
+            if "stall" in faults:
+                self._world.loop.sleep(faults["stall"].end - self._world.loop.now)
             before, _ = self._shelf.ads.get(ad.site, (None, 0.0))
             is_lost = "lose" in faults  # a datagram that no one acknowledges
             self._world.laws.note_sent(self.name, ad, before, is_lost=is_lost)

@@ -18,8 +18,8 @@ dropped, a poll that sees a loss and those that confirm it; or the time until a 
 WITHHOLD_SECONDS: Final = 780.0
 """The same for a daemon without its state, which may withhold ads for ten minutes; and for jobs, which start
 some minutes after the ads say the truth."""
-FORGET_EVERY: Final = 8
-"""In every so many seeds the collector restarts at some time, and has no ads."""
+RARE_EVERY: Final = 8
+"""In so many seeds each of ``_make_rare`` happens once."""
 JOBS_EVERY: Final = 4
 """Every so many seeds have jobs; in a quarter of those the daemon ends for good."""
 POLL_SECONDS: Final = 40
@@ -195,10 +195,29 @@ class _Maker:
         faults = [fault for _ in range(chance.randint(1, 7)) for fault in self._make_fault(chance)]
         if self._seed % (4 * JOBS_EVERY) == 0:
             faults.append(Fault("gone", "", round(chance.uniform(0, FAULT_SECONDS), 1)))
-        if self._seed % FORGET_EVERY == 5:
-            at = self._numbers("forget").uniform(0, FAULT_SECONDS)
-            faults.append(Fault("forget", "publisher collector", round(at, 1)))
-        return faults
+        return [*faults, *self._make_rare()]
+
+    def _make_rare(self) -> list[Fault]:
+        """Return a situation that random faults meet too seldom; some seeds have none.
+
+        The collector restarts; a publisher can be read and takes long for what is sent; a daemon without its
+        state cannot search for patterns, or can neither read what is published nor ask a schedd.
+        """
+        chance, turn = self._numbers("rare"), self._seed % RARE_EVERY
+        at, late = round(chance.uniform(60, 200), 1), round(chance.uniform(0, FAULT_SECONDS), 1)
+        lost = Fault("lost state", "disk", 0, 20.0)
+        if turn == 1:
+            return [Fault("stall", f"publisher {chance.choice(('file', 'collector'))}", at, 500.0)]
+        if turn == 3:
+            unread = [Fault("fail", f"publisher {name}", 0, 60.0) for name in ("file", "collector")]
+            silent = Fault("fail", f"schedd {chance.choice(self.schedds)}", 0, 150.0)
+            return [Fault("kill", "", at, then=(lost, *unread, silent))]
+        if turn == 5:
+            return [Fault("forget", "publisher collector", late)]
+        if turn == 7:
+            unsearched = [Fault("no search", f"catalogue {name}", 0, 800.0) for name in self.catalogues]
+            return [Fault("kill", "", at, then=(lost, *unsearched))]
+        return []
 
     def _make_fault(self, chance: random.Random) -> list[Fault]:
         at = round(chance.uniform(0, FAULT_SECONDS - 100), 1)

@@ -95,6 +95,10 @@ class Hook:
         self.collected = self.shown
         """The collector's copy of the slot's ad."""
         self._sent_at = 0.0
+        self.updates: list[float] = []
+        """The times at which the hook asked the startd to send the slot's ad."""
+        self.is_obeyed = True
+        """False for a startd of 23.9: it sends its ads at its interval alone."""
 
     def run_forever(self) -> None:
         """Run as STARTD_CRON does."""
@@ -112,7 +116,9 @@ class Hook:
         except hook.HookError:
             if self._copy:
                 self._world.laws.happened("a hook showed its copy")
-        if is_update or self._world.loop.now - self._sent_at >= UPDATE_SECONDS:
+        if is_update:
+            self.updates.append(self._world.loop.now)
+        if (is_update and self.is_obeyed) or self._world.loop.now - self._sent_at >= UPDATE_SECONDS:
             self.collected, self._sent_at = self.shown, self._world.loop.now
 
     def _print(self, text: bytes) -> bool:
