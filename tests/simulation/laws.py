@@ -305,9 +305,14 @@ class Laws:
             self.add("ages", f"the ad of {ad.site} advertises what is {wall - min(times.values())} s old")
         if ad.site not in world.published_sites():
             return  # the name of a site of another configuration
+        reported = {did: self._last_whole(did, ad.site) for did in times}
+        latest = {  # by time of a report: most datasets share it
+            at: to_unix(world.clock_at(at)) + self._set_back_since(at)
+            for at in {*reported.values()}
+            if at > 0
+        }
         for did, time in sorted(times.items()):
-            reported = self._last_whole(did, ad.site)
-            if reported > 0 and time > to_unix(world.clock_at(reported)) + self._set_back_since(reported):
+            if time > latest.get(reported[did], time):
                 self.add(
                     "ages", f"the ad of {ad.site} says that {did} is {wall - time} s old, which is wrong"
                 )

@@ -1,20 +1,21 @@
 """Cases that users of pools reported, by their numbers: the daemon, hooks and jobs of one pool together.
 
-P5, P6 and P8 are about what ``why``, ``check`` and ``report`` say: tests/unit/diagnostics has these.
+P5 is the schedd's own doing, and P8 is about records of ended jobs: tests/unit/diagnostics has both, and
+what ``why`` says of P6.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Site
+from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Site, to_unix
 from hydrator.domain.ports import IdleJobs, PoolSnapshot, Resources, ScheddLoad, ScheddQueue, SlotGroup
 from tests.simulation.jobs import CYCLE_SECONDS, Job, Pool, Slot
 from tests.simulation.parts import SimulatedPool, key_of
 from tests.simulation.truth import Truth
-from tests.simulation.world import Hook, World
+from tests.simulation.world import EPOCH, UPDATE_SECONDS, Hook, World
 
 UK, DE, PL, NL, CLOUD = map(Site, ("UK", "DE", "PL", "NL", "CLOUD"))
 BIG, CALIBRATION = Did("x:big"), Did("x:cal")
@@ -30,6 +31,11 @@ class Slots:
 
     count: int
     kind: str = ""
+
+    @property
+    def is_shown(self) -> bool:
+        """Return False for broken slots, which the pool's reader leaves out."""
+        return self.kind != "broken"
 
     def group(self, site: Site) -> SlotGroup:
         memory = 1000.0 if self.kind == "small" else 8000.0
@@ -62,7 +68,7 @@ class CountedPool(SimulatedPool):
 class Case:
     """A pool: its slots by site, the site and bytes of each dataset, and the jobs that need all of them."""
 
-    slots: Mapping[Site, Slots]
+    slots: Mapping[Site, Sequence[Slots]]
     held: Mapping[Did, tuple[Site, int]]
     expected: Site
     jobs: int = 1
@@ -71,6 +77,14 @@ class Case:
 
     def run(self) -> list[Job]:
         """Run the pool for ten minutes; return its jobs."""
+        world = self.build()
+        world.run(600.0)
+        assert world.laws.broken == []
+        assert world.pool is not None
+        return world.pool.jobs
+
+    def build(self) -> World:
+        """Return the pool before it runs."""
         dids, sites = tuple(self.held), frozenset({UK, DE, PL, NL} & self.slots.keys())
         truth = Truth(
             {"rucio": sites},
@@ -90,49 +104,45 @@ class Case:
         }
         world = World(1, truth, (), (), [settings])
         world.hooks = [Hook(world, site, "http", HOOK_SECONDS) for site in self.slots]
-        # the pool's reader leaves out what is broken
-        groups = [one.group(site) for site, one in self.slots.items() if one.kind != "broken"]
+        groups = [each.group(site) for site, all_ in self.slots.items() for each in all_ if each.is_shown]
         world.pool_part = type(
             "PoolOfCase", (CountedPool,), {"groups": groups, "job_memory": self.job_memory}
         )
         slots = [
-            Slot(
-                hook.site,
-                hook,
-                1e9 if self.slots[hook.site].kind == "busy" else 0.0,
-                takes_jobs=self.slots[hook.site].kind in {"", "busy"},
-            )
+            Slot(hook.site, hook, 1e9 if each.kind == "busy" else 0.0, takes_jobs=each.kind in {"", "busy"})
             for hook in world.hooks
-            for _ in range(self.slots[hook.site].count)
+            for each in self.slots[hook.site]
+            for _ in range(each.count)
         ]
         world.pool = Pool(world, [Job(dids, "auto", 0.0, 10**6, 1e9) for _ in range(self.jobs)], slots)
-        world.run(600.0)
-        assert world.laws.broken == []
-        return world.pool.jobs
+        return world
 
 
 CASES = {
     "P1: START of the free slots beside the data refuses the job": Case(
-        {UK: Slots(4, "refusing"), DE: Slots(4)}, {BIG: (UK, 75 * GB)}, DE
+        {UK: [Slots(4, "refusing")], DE: [Slots(4)]}, {BIG: (UK, 75 * GB)}, DE
     ),
     "P1: the free slots beside the data are too small": Case(
-        {UK: Slots(4, "small"), DE: Slots(8)}, {BIG: (UK, 75 * GB)}, DE, job_memory=2000.0
+        {UK: [Slots(4, "small")], DE: [Slots(8)]}, {BIG: (UK, 75 * GB)}, DE, job_memory=2000.0
     ),
     "P2: the only slot beside the data is broken": Case(
-        {NL: Slots(1, "broken"), DE: Slots(8)}, {BIG: (NL, 200 * GB)}, DE
+        {NL: [Slots(1, "broken")], DE: [Slots(8)]}, {BIG: (NL, 200 * GB)}, DE
+    ),
+    "P2: a broken slot beside busy cores changes nothing": Case(
+        {NL: [Slots(2, "busy"), Slots(1, "broken")], DE: [Slots(8)]}, {BIG: (NL, 200 * GB)}, DE, jobs=4
     ),
     "P3: a site that no catalogue lists is nearer than those with a storage": Case(
-        {UK: Slots(2, "busy"), DE: Slots(4), PL: Slots(2), CLOUD: Slots(24)},
+        {UK: [Slots(2, "busy")], DE: [Slots(4)], PL: [Slots(2)], CLOUD: [Slots(24)]},
         {BIG: (UK, 10 * GB)},
         CLOUD,
         jobs=20,
         links={CLOUD: 10.0},
     ),
     "P4: a small file at another site decides nothing": Case(
-        {UK: Slots(4), DE: Slots(4)}, {BIG: (DE, 500 * GB), CALIBRATION: (UK, GB // 100)}, DE
+        {UK: [Slots(4)], DE: [Slots(4)]}, {BIG: (DE, 500 * GB), CALIBRATION: (UK, GB // 100)}, DE
     ),
     "P7: 64 short reads of one set": Case(
-        {UK: Slots(1, "busy"), DE: Slots(64)}, {BIG: (UK, 5 * GB)}, DE, jobs=64, links={DE: 10.0}
+        {UK: [Slots(1, "busy")], DE: [Slots(64)]}, {BIG: (UK, 5 * GB)}, DE, jobs=64, links={DE: 10.0}
     ),
 }
 
@@ -144,3 +154,51 @@ def test_jobs_of_a_case_start_together_where_they_should(case):
     (started_at,) = {job.started_at for job in jobs}
     assert started_at is not None
     assert started_at <= STARTS_WITHIN_SECONDS
+
+
+OVER = "a job started without its data because its time was over"
+
+
+@pytest.mark.parametrize(
+    ("mode", "site", "why"),
+    [("wait", DE, OVER), ("auto", DE, OVER), ("require", UK, "a job (require) started beside its data")],
+)
+def test_p6_a_wait_that_ended_while_the_job_was_on_hold_is_over(mode, site, why):
+    """UK is full until 400 s. The job's wait of 40 s began before its release at 300 s.
+
+    The daemon knows of no other job with this set, so it does not pace that of the mode auto.
+    """
+    world = Case({UK: [Slots(1)], DE: [Slots(8)]}, {BIG: (UK, 500 * GB)}, UK).build()
+    (home,) = (slot for slot in world.pool.slots if slot.site == UK)
+    home.busy_until = 400.0
+    job = Job((BIG,), mode, 300.0, 40, 1e9, any_after=to_unix(EPOCH) + 40)
+    world.pool = replace(world.pool, jobs=[job])
+    world.run(600.0)
+    assert "jobs" not in {
+        law for law, _ in world.laws.broken
+    }  # the daemon asks about no job that has started
+    assert (job.site, world.laws.events[why]) == (site, 1)
+
+
+def test_p9_a_slot_is_updated_once_a_change_and_one_of_23_9_at_its_interval():
+    """25.14 sends the ad when the hook says ``update:true``; 23.9 ignores that, but its own ad has it."""
+    case = Case({UK: [Slots(1, "busy")]}, {BIG: (UK, GB), CALIBRATION: (UK, GB)}, UK)
+    world, changed_at = case.build(), 310.0
+    whole, partly = world.truth, world.truth.with_share("rucio", CALIBRATION, UK, 0.5)
+    world = World(1, partly, [(changed_at, "x:cal is whole", lambda _: whole)], (), world.configurations)
+    new, old = world.hooks = [Hook(world, UK, "file", HOOK_SECONDS) for _ in range(2)]
+    old.is_obeyed = False
+    seen = {}
+
+    def look(at: float) -> None:
+        ads = (new.shown, new.collected, old.shown, old.collected)
+        seen[at] = [CALIBRATION in ad.values["AvailableDatasets"] for ad in ads]
+
+    times = (changed_at - 1, changed_at + POLL_SECONDS + HOOK_SECONDS + 10, changed_at + UPDATE_SECONDS + 10)
+    world.at_times([(at, lambda at=at: look(at)) for at in times])
+    world.run(900.0)
+    assert world.laws.broken == []
+    assert list(seen.values()) == [[False] * 4, [True, True, True, False], [True] * 4]
+    first, second = new.updates
+    assert first < changed_at < second <= times[1]
+    assert old.updates == pytest.approx(new.updates, abs=HOOK_SECONDS)
