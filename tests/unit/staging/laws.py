@@ -77,6 +77,8 @@ class Days:
     def _with_ticks(self, call, name):
         def spied(*values):
             self.tick()
+            is_call = name in {"list", "request", "cancel"}
+            self.require(not (is_call and self.world.settings.mode == "off"), f"{name} in the mode off")
             if name == "request":
                 self.check_order(values[0])
                 if self.random.random() < self.lateness:
@@ -152,6 +154,13 @@ class Days:
         self.change_own_rule()
         self.command()
         world.has_cleaner = chance() < 0.8
+        mode = "off" if chance() < 0.1 else "request"
+        if mode != world.settings.mode:
+            self.configure(mode)
+
+    def configure(self, mode):
+        self.world.settings = policy(mode, limits=LIMITS)
+        self.world.restart()
 
     def break_parts(self):
         world, chance = self.world, self.random.random
@@ -249,6 +258,7 @@ class Days:
     def settle(self):
         """End all faults; the jobs that are left get their data, and then nothing of ours is left."""
         world = self.world
+        self.configure("request")
         for rule in world.stager.own_rules():
             state = RequestState.DONE if rule.is_whole else RequestState.MOVING
             world.stager.set(rule.id, blocked="", state=state)
