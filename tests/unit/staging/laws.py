@@ -53,6 +53,7 @@ class Days:
         self.late = []  # calls without an answer that take effect later
         self.asks = []  # time and batch of each new request
         self.before = Table()
+        self.broken = []  # laws; the controller takes an error in a call for a bug of the catalogue
         self.kill_in = None
         self._hook()
         for schedd in SCHEDDS:
@@ -113,6 +114,7 @@ class Days:
 
     def require(self, is_kept, law):
         if not is_kept:
+            self.broken.append(law)
             raise Broken(law)
 
     # -- what happens
@@ -234,6 +236,8 @@ class Days:
     # -- the laws that always hold
 
     def check(self):
+        if self.broken:
+            raise Broken(self.broken[0])
         stager, now = self.world.stager, self.world.clock.now
         own = stager.own_rules()
         moving = [one for one in own if one.kind is StagingKind.STAGE and not one.is_whole]
