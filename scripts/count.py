@@ -1,8 +1,8 @@
 """Count a checkout: python3 scripts/count.py [NAME<=LIMIT ...]    (in its root; no dependency).
 
 Code lines are lines with code: not blank, not a comment, not a docstring.
-Without limits it prints the code lines of each part and the sums; with limits (such as code<=42000) it prints
-what is over, and exits 1 if anything is.
+Without limits it prints the code lines of each part, the words of each page of docs/, and the sums.
+With limits (such as code<=42000) it prints what is over, and exits 1 if anything is.
 """
 
 import ast
@@ -103,7 +103,7 @@ def count(tracked: list[Path]) -> tuple[Counter[str], dict[str, int]]:
         if kind == "product":
             by_part[name_part(path)] += code_lines
     tests_code = total["tests"] + total["testbed"]
-    pages = [path for path in tracked if path.suffix == ".md" and path.parts[0] == "docs"]
+    pages = count_words(tracked)
     figures = {
         "code": total["product"],
         "lines": total["product_all"],
@@ -111,12 +111,18 @@ def count(tracked: list[Path]) -> tuple[Counter[str], dict[str, int]]:
         "tests_code": tests_code,
         "tests_lines": total["tests_all"] + total["testbed_all"],
         "tests_per_100": round(100 * tests_code / max(1, total["product"])),
-        "docs_words": sum(len(page.read_text(errors="replace").split()) for page in pages),
+        "docs_words": sum(pages.values()),
         "docs_pages": len(pages),
         "readme_words": len(Path("README.md").read_text("utf-8").split()),
         "config_lines": len(Path("config.example.toml").read_text("utf-8").splitlines()),
     }
     return by_part, figures | count_interfaces()
+
+
+def count_words(tracked: list[Path]) -> dict[str, int]:
+    """Return the words of each page of docs/, by its path."""
+    pages = [path for path in tracked if path.suffix == ".md" and path.parts[0] == "docs"]
+    return {str(page): len(page.read_text(errors="replace").split()) for page in pages}
 
 
 def count_interfaces() -> dict[str, int]:
@@ -131,14 +137,15 @@ def count_interfaces() -> dict[str, int]:
 def main(limits: dict[str, int]) -> bool:
     """Print the figures; return True if a figure is over its limit, or not known."""
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout
-    by_part, figures = count([path for path in map(Path, listed.splitlines()) if path.is_file()])
+    tracked = [path for path in map(Path, listed.splitlines()) if path.is_file()]
+    by_part, figures = count(tracked)
     over = [
         f"{name} {figures.get(name)} (goal {limit})"
         for name, limit in limits.items()
         if name not in figures or figures[name] > limit
     ]
-    for part, code_lines in by_part.most_common() if not limits else ():
-        print(f"{code_lines:7,}  {part}")
+    for part, number in (*by_part.most_common(), *count_words(tracked).items()) if not limits else ():
+        print(f"{number:7,}  {part}")
     shown = (f"{name} {figure:,}" for name, figure in figures.items() if not limits or name in limits)
     print("over: " + "; ".join(over) if over else "; ".join(shown))
     return bool(over)

@@ -41,17 +41,8 @@ JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
 """Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _EncodedAd:
-    """One ad as bytes, uncompressed and gzipped."""
-
-    ad: SiteAd
-    body: bytes
-    gzipped_body: bytes
-
-
 class AdRoute:
-    """The route of a site's ad, as the hook reads the ad. Each ad is encoded once for all requests.
+    """The route of a site's ad, as the hook reads the ad. Each ad is compressed once for all requests.
 
     Args:
         get_state: returns the present state.
@@ -64,7 +55,7 @@ class AdRoute:
             f"{'public' if is_public else 'private'}, max-age={int(MAX_AGE.total_seconds())}, "
             f"stale-if-error={int(STALE_IF_ERROR.total_seconds())}"
         )
-        self._encoded_ads: dict[Site, _EncodedAd] = {}  # only the event loop uses this dict
+        self._compressed_ads: dict[Site, tuple[SiteAd, bytes]] = {}  # only the event loop uses this dict
 
     async def get(self, request: Request) -> Response:
         """Return one site's ad, or a 304; headers have the ad's generation (ETag) and the facts' time."""
@@ -84,24 +75,20 @@ class AdRoute:
         }
         if _etag_matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers=headers)
-        encoded = self._encode(ad, state)
-        body = encoded.body
         if accepts_gzip(request.headers):
             headers["Content-Encoding"] = "gzip"
-            body = encoded.gzipped_body
-        return Response(body, headers=headers, media_type="text/plain")
+            return Response(self._compress(ad, state), headers=headers, media_type="text/plain")
+        return Response(ad.text, headers=headers, media_type="text/plain")
 
-    def _encode(self, ad: SiteAd, state: ServerState) -> _EncodedAd:
-        """Return *ad* as bytes, from the cache if unchanged; remove sites without an ad from the cache."""
-        cached = self._encoded_ads.get(ad.site)
-        if cached is not None and cached.ad == ad:
-            return cached
-        for site in self._encoded_ads.keys() - state.ads.keys():
-            del self._encoded_ads[site]
-        body = ad.text.encode()
-        encoded = _EncodedAd(ad, body, gzip.compress(body, mtime=0))
-        self._encoded_ads[ad.site] = encoded
-        return encoded
+    def _compress(self, ad: SiteAd, state: ServerState) -> bytes:
+        """Return *ad*, gzipped; keep it for the next request, and forget sites without an ad."""
+        last_ad, body = self._compressed_ads.get(ad.site, (None, b""))
+        if last_ad != ad:
+            for site in self._compressed_ads.keys() - state.ads.keys():
+                del self._compressed_ads[site]
+            body = gzip.compress(ad.text.encode(), mtime=0)
+            self._compressed_ads[ad.site] = ad, body
+        return body
 
 
 def _ad_not_found(state: ServerState, site: Site, *, can_see_all_sites: bool) -> HttpError:

@@ -13,6 +13,7 @@ import pytest
 from hydrator.domain.ports import ClusterJobs
 from hydrator.server.api.live import LiveUpdates
 from testbed.browser import chromium, driver
+from tests.deploy.chart import ROOT
 from tests.deploy.page_world import (
     DATASETS,
     MANY_DATASETS,
@@ -42,6 +43,7 @@ PATHS = {
     "cluster": "/run?cluster=123",
     "unknown": "/dataset?did=lofar:nothing",
 }
+SCREENSHOTS = ROOT / "dist" / "screenshots"
 PATIENCE_MS = 60_000
 """For each step of the browser: it may have little of the machine."""
 
@@ -164,6 +166,7 @@ def test_it_is_for_everybody_in_light_and_dark_wide_and_narrow(opened, kind):
             page.set_viewport_size({"width": width, "height": 800})
             assert found_wrong(page) == [], f"{scheme}, {width} px"
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+            page.screenshot(path=SCREENSHOTS / f"{kind}-{scheme}-{width}.png")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -199,6 +202,7 @@ def test_the_first_screen_of_fifty_sites_and_5000_datasets_has_the_answer_and_is
         with httpx.stream("GET", server.url, trust_env=False, timeout=60) as answer:
             assert sum(map(len, answer.iter_raw())) < 20_000
         page = opened(server.url)
+        page.screenshot(path=SCREENSHOTS / "fifty-sites-1280.png")
         assert page.locator("h1").inner_text().endswith("2 things need you")
         assert page.locator(".sites > li").count() == len(SITES) == 50
         for part in ("#verdict", "#health", "#locality", ".sites", "#arrivals", ".sets li:nth-child(4)"):

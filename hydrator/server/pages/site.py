@@ -49,38 +49,33 @@ class SiteRow:
     """
 
     site: SiteView
+    states: Mapping[str, int]
     bar: Sequence[tuple[str, float, float]]
     datasets: str
-    unreadable_count: int
-    stuck_count: int
-    staging_count: int
     troubles: Sequence[str]
     rank: tuple[int, float, Site]
 
     @classmethod
     def of(cls, site: SiteView, now: datetime, max_age: timedelta) -> "SiteRow":
         """Build the row of *site*."""
-        states, as_of = site.states or {}, site.as_of
+        states, as_of = Counter(site.states or {}), site.as_of
         late_at = to_unix(now - max_age / LATE_PART)
-        unreadable_count = states.get(DatasetState.UNAVAILABLE, 0)
-        stuck_count = states.get(DatasetState.STUCK, 0)
         troubles = {
             "held": site.loss is not None,
             "no ad": site.generation is None,
             "late": as_of is None or as_of < late_at,
         }
-        severity = [*troubles.values(), unreadable_count > 0, stuck_count > 0, True].index(True)
+        bad_counts = states[DatasetState.UNAVAILABLE], states[DatasetState.STUCK]
+        severity = [*troubles.values(), *(count > 0 for count in bad_counts), True].index(True)
         datasets, share = "not read" if site.states is None else "none", math.inf
         if total := sum(states.values()):
-            complete = states.get(DatasetState.AVAILABLE, 0)
+            complete = states[DatasetState.AVAILABLE]
             datasets, share = f"{complete:,}/{total:,}", complete / total
         return cls(
             site,
+            states,
             build_bar(_count_kinds(states)),
             datasets,
-            unreadable_count,
-            stuck_count,
-            states.get(DatasetState.STAGING, 0),
             [word for word, is_true in troubles.items() if is_true],
             (severity, share, site.site),
         )
