@@ -27,7 +27,22 @@ from hydrator.reconcile.view import REPORT_NAME, build_view
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
 from hydrator.state.store import Store
-from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, published, replica, report_of, view_of
+from tests.factories import (
+    CAM,
+    HOUR,
+    L1,
+    L2,
+    L3,
+    NOON,
+    RAL,
+    ad,
+    demand,
+    published,
+    replica,
+    report_of,
+    view_of,
+    want,
+)
 from tests.unit.daemon.contexts import context_with
 from tests.unit.reconcile.test_reconciler import World, queue
 
@@ -156,3 +171,15 @@ def test_site_has_counts_and_the_time_of_its_oldest_fact(age, oldest):
     (site,) = view.sites
     assert (site.states, site.oldest_at) == ({"AVAILABLE": 1, "STAGING": 1}, to_unix(oldest))
     assert (view.demand.jobs_with_site, view.demand.jobs) == (1, 2)
+
+
+def test_jobs_with_site_are_those_whose_datasets_are_all_complete_at_one_site():
+    states = {CAM: {L1: "AVAILABLE", L2: "AVAILABLE"}, RAL: {L1: "STAGING", L2: "AVAILABLE", L3: "AVAILABLE"}}
+    rows = {
+        site: SiteFacts(NOON, {did: Fact(DatasetState(state)) for did, state in states[site].items()})
+        for site in states
+    }
+    with_site = [want(L1, jobs=1), want(L2, L1, jobs=2), want(L2, L3, jobs=4), want(L3, jobs=8)]
+    without = [want(L1, L3, jobs=16), want(L1, L2, L3, jobs=32)]
+    view = view_of(report_of(Snapshot(rows), demand(*without, *with_site)))
+    assert (view.demand.jobs_with_site, view.demand.jobs) == (15, 63)
