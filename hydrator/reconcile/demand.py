@@ -10,7 +10,7 @@ where their data is not.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -102,9 +102,15 @@ def find_demanded_dids(
     memory: DemandMemory, pins: Collection[Did], matches: AbstractSet[Did], never: tuple[str, ...]
 ) -> frozenset[Did]:
     """Return the datasets of the demand that :func:`build_demand` would build, without building it."""
-    sets = [old.dids for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
+    sets = [old.dids for old in _list_public(memory, never)]
     named = [did for did in {*pins, *matches} if not matches_any(did, never)]
     return frozenset(named).union(*sets)
+
+
+def _list_public(memory: DemandMemory, never: tuple[str, ...]) -> Sequence[RememberedJobs]:
+    if not never:  # nearly always
+        return memory.entries
+    return [old for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
 
 
 def build_demand(
@@ -120,7 +126,7 @@ def build_demand(
     A DID that matches one of the patterns *never*, and a set with such a DID, is not demanded. So no
     catalogue is asked about it, and nothing that the daemon publishes has its name.
     """
-    entries = [old for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
+    entries = _list_public(memory, never)
     lists = _find_list_of_each_key(memory.entries)  # a key of a private list stands for no other
     wrong_keys: Counter[str] = Counter()
     merged: dict[tuple[tuple[Did, ...], str | None], DemandEntry] = {}
@@ -200,9 +206,10 @@ def _jobs_of_schedd(
         dids = _parse_group(group, default_scope, rejected_texts)
         if dids:
             key = _make_printable(group.key) if group.key else set_key(dids)
-            old = jobs.get((dids, key)) or RememberedJobs(schedd, dids, 0, queue.as_of, key)
-            is_of_cluster = old.is_of_cluster or group.is_of_cluster
-            jobs[dids, key] = replace(old, jobs=old.jobs + group.job_count, is_of_cluster=is_of_cluster)
+            count, is_of_cluster = group.job_count, group.is_of_cluster
+            if old := jobs.get((dids, key)):
+                count, is_of_cluster = old.jobs + count, old.is_of_cluster or is_of_cluster
+            jobs[dids, key] = RememberedJobs(schedd, dids, count, queue.as_of, key, is_of_cluster)
     return jobs.values()
 
 

@@ -261,8 +261,8 @@ class Reconciler:
             matches.update((name, new_matches[name]) for name in searched_names if name in new_matches)
             return self._dids_of(_add_matches(state, matches))
 
-        known_dids = self._dids_of(_add_matches(state, matches))
-        names = self._polls.names if is_due else self._polls.names_to_ask(known_dids)
+        demanded = _add_matches(state, matches)
+        names = self._polls.names if is_due else self._polls.names_to_ask(self._dids_of(demanded))
         results = self._polls.poll(names, patterns, choose_dids, self._timeouts.poll)
         return _PollAnswers(matches, results, self._polls.running_since, overdue_names - results.keys())
 

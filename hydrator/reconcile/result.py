@@ -19,7 +19,7 @@ from hydrator.domain.text import matches_any
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.openings import PacedCycle
-from hydrator.reconcile.site_ads import dids_without_room, states_of
+from hydrator.reconcile.site_ads import changed_states, dids_without_room
 from hydrator.reconcile.state import Approve, PendingCommands, ReconcileState
 
 
@@ -93,16 +93,14 @@ def history_entries(previous: ReconcileState, report: CycleReport) -> list[Histo
     for site, ad in sorted(report.evaluation.ads.items()):
         old = previous.ads.get(site)
         if not old or old.generation != ad.generation:
-            entries.append(_build_entry(states_of(old) if old else {}, ad, report))
+            entries.append(_build_entry(old, ad, report))
     return entries
 
 
-def _build_entry(before: Mapping[Did, str], ad: SiteAd, report: CycleReport) -> HistoryEntry:
-    """Build the entry of *ad* with its changes since the states *before*, which may have a private name."""
-    at, after = to_unix(report.started_at), states_of(ad)
-    dids = sorted(
-        {did for did, _ in before.items() ^ after.items() if not matches_any(did, report.demand.never)}
-    )
+def _build_entry(old: SiteAd | None, ad: SiteAd, report: CycleReport) -> HistoryEntry:
+    """Build the entry of *ad* with its changes since the *old* one, which may have a private name."""
+    at, (before, after) = to_unix(report.started_at), changed_states(old, ad)
+    dids = sorted({did for did in before.keys() | after.keys() if not matches_any(did, report.demand.never)})
     changes = [
         DatasetChange(
             at, did, before.get(did), after.get(did), _explain_change(did, ad.site, after.get(did), report)

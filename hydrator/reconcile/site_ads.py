@@ -169,16 +169,21 @@ class SetFacts(NamedTuple):
         The share is rounded down to hundredths; None if the daemon does not know the state of a dataset.
         The time is None if all facts have the time of the site.
         """
-        found = [self.facts.get(did) for did in dids]
-        states = {fact and fact.state for fact in found}
-        if DatasetState.UNKNOWN in states or not self.unread_dids.isdisjoint(dids):
+        if not self.unread_dids.isdisjoint(dids):
             return None, None
-        oldest = min([fact.as_of for fact in found if fact and fact.as_of], default=None)
-        if states == {DatasetState.AVAILABLE}:
-            return 1.0, oldest
-        return min(self._count_hundredths(dids, found), _WHOLE - 1) / _WHOLE, oldest
+        oldest, is_whole = None, True
+        for did in dids:
+            fact = self.facts.get(did)
+            is_whole = is_whole and fact is not None and fact.state is DatasetState.AVAILABLE
+            if fact is None:
+                continue
+            if fact.state is DatasetState.UNKNOWN:
+                return None, None
+            if fact.as_of is not None and (oldest is None or fact.as_of < oldest):
+                oldest = fact.as_of
+        return 1.0 if is_whole else min(self._count_hundredths(dids), _WHOLE - 1) / _WHOLE, oldest
 
-    def _count_hundredths(self, dids: Sequence[Did], found: Sequence[Fact | None]) -> int:
+    def _count_hundredths(self, dids: Sequence[Did]) -> int:
         """Return the hundredths on disk, rounded down; computed exactly, with integers.
 
         If the size of a dataset is unknown, or all sizes are 0, each dataset has the same weight.
@@ -187,6 +192,7 @@ class SetFacts(NamedTuple):
         known = [size for size in weights if size is not None]
         if len(known) < len(weights) or not any(known):
             known = [1] * len(dids)
+        found = map(self.facts.get, dids)
         on_disk = sum(size * _scale_fraction(fact) for size, fact in zip(known, found, strict=True) if fact)
         return (on_disk * _WHOLE) // (sum(known) << _FRACTION_BITS)
 
@@ -257,13 +263,21 @@ def write_set_lines(
     writer = _SetWriter(facts, names, budget, to_unix(as_of))
     has_none_of = facts.facts.keys().isdisjoint
     here = [one for one in demand.entries if not has_none_of(one.dids)]
-    keys_here = {one.key for one in here}
-    omitted = [one for one in here if not writer.add(one)]
-    is_complete = all(
-        writer.add(one, is_absent=True)
-        for one in demand.entries
-        if one.origin is not Origin.PATTERN and one.key not in keys_here
-    )
+    omitted, rest = [], iter(here)
+    for one in rest:
+        if not writer.add(one):
+            omitted.append(one)
+            if writer.is_full:
+                break
+    omitted += [one for one in rest if one.key is not None and one.key not in writer.texts]
+    is_complete = False
+    if not (omitted and writer.is_full):
+        keys_here = {one.key for one in here}
+        is_complete = all(
+            writer.add(one, is_absent=True)
+            for one in demand.entries
+            if one.origin is not Origin.PATTERN and one.key not in keys_here
+        )
     return SetLines(_join_entries(writer.texts), sum(writer.sizes), here, omitted, is_complete)
 
 
@@ -276,8 +290,14 @@ class _SetWriter:
         self._as_of = as_of
         self._line_limit = budget.line_bytes
         self._limit = budget.ad_bytes - STATE_LINES_BYTES
+        self._shortest = min(map(len, names.values()), default=0)
         self.texts: dict[SetKey, _SetTexts] = {}
-        self.sizes = [len(f"{name} = []") for name in _SET_LINES]
+        self.sizes = len(f"{contract.SETS} = []"), len(f"{contract.SETS_AS_OF} = []")
+
+    @property
+    def is_full(self) -> bool:
+        """Return True if not even the set with the shortest name has room."""
+        return self.sizes[0] + self._shortest + _MIN_ENTRY_BYTES > self._line_limit
 
     def add(self, entry: DemandEntry, *, is_absent: bool = False) -> bool:
         """Add the set of *entry*, if its key is right; return False without room.
@@ -296,10 +316,10 @@ class _SetWriter:
             share, oldest = self._facts.find_share(entry.dids)
         at = self._as_of if oldest is None else to_unix(oldest)
         texts = _write_entries(name, share, at, self._as_of)
-        sizes = [size + len(text) for size, text in zip(self.sizes, texts, strict=True)]
-        if max(sizes) > self._line_limit or sum(sizes) > self._limit:
+        shares_bytes, times_bytes = self.sizes[0] + len(texts[0]), self.sizes[1] + len(texts[1])
+        if max(shares_bytes, times_bytes) > self._line_limit or shares_bytes + times_bytes > self._limit:
             return False
-        self.texts[key], self.sizes = texts, sizes
+        self.texts[key], self.sizes = texts, (shares_bytes, times_bytes)
         return True
 
 
@@ -359,8 +379,21 @@ def redraft(ad: SiteAd, demand: Demand, *, now: datetime, max_age: timedelta) ->
 
 def states_of(ad: SiteAd) -> dict[Did, str]:
     """Return the states of the datasets that *ad* lists."""
-    entries = _ENTRY.findall(dict(ad.content).get(contract.DATASET_STATES, ""))
-    return {Did(did): state.strip('"') for did, state in entries}
+    return _parse_states(_list_states(ad))
+
+
+def changed_states(old: SiteAd | None, ad: SiteAd) -> tuple[dict[Did, str], dict[Did, str]]:
+    """Return the states in *old* that *ad* does not list, and those in *ad* that *old* does not list."""
+    before, after = (frozenset(_list_states(one).strip("[]").split(";")) for one in (old, ad))
+    return _parse_states(";".join(before - after)), _parse_states(";".join(after - before))
+
+
+def _list_states(ad: SiteAd | None) -> str:
+    return dict(ad.content).get(contract.DATASET_STATES, "") if ad else ""
+
+
+def _parse_states(entries: str) -> dict[Did, str]:
+    return {Did(did): state.strip('"') for did, state in _ENTRY.findall(entries)}
 
 
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:

@@ -5,7 +5,7 @@ a dataset is made for the reader who asks for it (:func:`build_datasets`), becau
 at many sites. Times are Unix seconds, so an entry is the same as an object and as JSON.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -588,8 +588,8 @@ class _Facts:
         for site, known in sorted(snapshot.sites.items()):
             rows = known.facts
             states_of_rows = list(map(_STATE_OF, rows.values()))
-            counts = Counter(states_of_rows)
-            states[site] = {state.value: counts[state] for state in DatasetState if state in counts}
+            counts = ((state.value, states_of_rows.count(state)) for state in DatasetState)
+            states[site] = {state: count for state, count in counts if count}
             times = set(map(_TIME_OF, rows.values()))  # few, or only None
             oldest_at[site] = min((at or known.as_of for at in times), default=None)
             is_complete = map(is_, states_of_rows, repeat(DatasetState.AVAILABLE))
