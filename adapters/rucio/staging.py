@@ -48,7 +48,7 @@ from adapters.rucio.rules import fetch_rule, fetch_rules, fetch_rules_of
 from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.settings import RucioSettings
-from adapters.rucio.session.transport import FAILURES_ALONE, InvalidRequest, NotFound, WriteRefused
+from adapters.rucio.session.transport import FAILURES_ALONE, Forbidden, InvalidRequest, NotFound, WriteRefused
 from adapters.rucio.states import Lock, read_rule, request_state, rule_reason
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
@@ -533,7 +533,7 @@ class RucioStager:
                         f"files of {order.did} are at {storage} without any rule, now or in the past; after a"
                         " rule of ours Rucio may delete them: ask the data manager for a rule that keeps them"
                     )
-                    raise StagingRefused(self.name, reason)
+                    raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
                 try:
                     return self._add(order, storage, lifetime)
                 except WriteRefused as error:
@@ -607,9 +607,9 @@ class RucioStager:
         if isinstance(error, StagingError):
             return error
         account, activity = self._account, self.options.activity
-        if isinstance(error, CatalogueDenied):
-            reason = f"Rucio refuses the login of account {account}: {error.reason}"
-            return StagingRefused(self.name, reason, RefusalKind.PERMISSION)
+        if isinstance(error, CatalogueDenied):  # a forbidden query before the write is about one dataset only
+            kind = RefusalKind.OTHER if isinstance(error, Forbidden) else RefusalKind.PERMISSION
+            return StagingRefused(self.name, f"Rucio refuses the account {account}: {error.reason}", kind)
         if not isinstance(error, WriteRefused) or error.kind == "ReplicationRuleCreationTemporaryFailed":
             return StagingFailed(self.name, f"no usable answer to {verb} a rule: {error.reason}")
         kind, sentence = _REFUSALS.get(error.kind, _OTHER)

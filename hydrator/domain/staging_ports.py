@@ -44,7 +44,7 @@ class RefusalKind(StrEnum):
     QUOTA = "quota"  # an account limit or a limit of the storage
     ACTIVITY = "activity"  # the configured activity is unknown
     CLOSED = "closed"  # the storage takes no data, or does not exist
-    NOT_OURS = "not ours"  # the account has such a rule, and the daemon did not make it
+    NOT_OURS = "not ours"  # the storage has files without any rule, or a rule that only the account shares
     UNKNOWN_DATASET = "unknown dataset"
     NO_SOURCE = "no source"  # no storage has the data
     OTHER = "other"

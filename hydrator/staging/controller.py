@@ -157,14 +157,13 @@ class StagingController:
             present = find_endangered(find_seen(self._needs, view), view, table)
         answered = []
         for name, facts in self._catalogues.items():
-            own = [one for one in table.requests if one.catalogue == name]
             due = {did for did in present if facts.is_due(did, now)}
             allowed = frozenset(map(Site, self._settings.allowed_sites(name)))
             query = StagingQuery(
-                wanted | due | {one.did for one in own if not one.rule},
+                wanted | due | {one.did for one in table.requests if one.catalogue == name and not one.rule},
                 allowed | (frozenset(view.facts) if view else frozenset()),
                 allowed if wanted else frozenset(),
-                frozenset(one.rule for one in own if one.rule),
+                table.rules_at(name),
                 lists_all=facts.listed_at is None or now - facts.listed_at >= DAY,
             )
             facts.forget_all_but(present - query.dids)

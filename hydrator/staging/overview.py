@@ -6,11 +6,11 @@ from datetime import datetime
 
 from hydrator.config import Settings
 from hydrator.domain.model import Did, Site
-from hydrator.domain.staging_ports import RequestState, StagingKind
+from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import format_duration, format_time, matches_any
 
 from .plan import Batch, NotAsked, Plan
-from .table import STUCK_AFTER, Request, Table, count_last_hour, sum_bytes
+from .table import HALTED_STATES, STUCK_AFTER, Request, Table, count_last_hour, sum_bytes
 from .view import DataView
 
 STATE_PROBLEM = "state"
@@ -150,8 +150,10 @@ def _describe(one: Request, now: datetime, too_short: str) -> str:
         parts.append("complete")
     elif one.is_in_flight and one.files:
         parts.append(f"{one.files_done:,} of {one.files:,} files")
-    if one.cancelled_at or one.stuck_since or one.state is RequestState.UNAPPROVED:
+    if one.cancelled_at or one.state in HALTED_STATES:
         parts.append(one.status)
+    elif one.is_stuck and one.stuck_since:
+        parts.append(f"no file has arrived for {format_duration((now - one.stuck_since).total_seconds())}")
     parts += filter(None, (one.reason, one.problem, too_short))
     if one.ready_at:
         parts.append(f"ready about {format_time(one.ready_at.timestamp(), now)}")

@@ -56,7 +56,9 @@ _MAX_CALLS = 50
 _SITE_KINDS = frozenset({RefusalKind.QUOTA, RefusalKind.CLOSED})
 """Refusals that every other request to this site would get, too."""
 _FINAL_KINDS = frozenset({RefusalKind.NO_SOURCE, RefusalKind.UNKNOWN_DATASET})
-_STUCK_STATES = frozenset({RequestState.STUCK, RequestState.SUSPENDED, RequestState.FAILED})
+HALTED_STATES = frozenset(
+    {RequestState.STUCK, RequestState.SUSPENDED, RequestState.FAILED, RequestState.UNAPPROVED}
+)
 SHORTENED = "another user has shortened its lifetime in the catalogue"
 VANISHED = "the catalogue does not list it any more: it was denied, or deleted before its end"
 BY_OPERATOR = "cancelled by the operator"
@@ -95,7 +97,7 @@ class Request:
         example: id of one of the jobs for which the daemon made the request; empty: unknown.
         wanted_at: last time at which a schedd listed such a job.
         unwanted_since: since when no schedd has such a job; null: one has, or a schedd did not answer.
-        stuck_since: since when the rule is stuck; null: it is not.
+        stuck_since: time since which no file has arrived; null: all have, or nobody counts them.
         is_stuck: it is stuck for longer than a day.
         reason: why it is not done, or why it ended; empty: nothing to say.
         blocked: why the catalogue keeps it after its end, such as "locked"; empty: it does not.
@@ -207,6 +209,13 @@ class Table:
         """Return the open request for *did* at *site*."""
         return next((one for one in self.requests if one.key == (did, site)), None)
 
+    def rules_at(self, catalogue: str) -> frozenset[str]:
+        """Return the rules to read at *catalogue*: also those that vanished, as an answer may have gaps."""
+        gone = (one for one in self.ended if one.reason == VANISHED)
+        return frozenset(
+            one.rule for one in (*self.requests, *gone) if one.catalogue == catalogue and one.rule
+        )
+
     def put(self, *requests: Request) -> "Table":
         """Return the table with *requests* in the place of those with their keys; ended ones move."""
         rows = {one.key: one for one in self.requests} | {one.key: one for one in requests}
@@ -244,7 +253,8 @@ class Table:
         """Return the failure that forbids a request of *kind* for *did* at *site* now; empty if none does.
 
         A request that failed closes its dataset at all sites, so that requests do not go from site to site.
-        A refusal of one site closes only that site, for all datasets for an hour; a pin closes only itself.
+        A refusal of one site closes only that site, for all datasets for an hour. A pin closes only itself;
+        so does a request where files or a rule of others are in the way.
         """
         for one in (*self.requests, *self.ended):
             is_site = one.refusal in _SITE_KINDS
@@ -252,7 +262,8 @@ class Table:
                 continue
             if is_site and one.site == site and now - (one.called_at or now) < HOUR:
                 return f"{site} refused a request less than an hour ago: {one.reason}"
-            if one.did == did and (one.site == site or not (is_site or kind is StagingKind.PIN)):
+            is_local = is_site or one.refusal is RefusalKind.NOT_OURS or kind is StagingKind.PIN
+            if one.did == did and (one.site == site or not is_local):
                 left = format_duration((one.closed_until - now).total_seconds())
                 again = f"not asked again for {left}, or until `hydrator staging resume`"
                 return f"{did} at {one.site}: {one.reason}; {again}"
@@ -277,7 +288,7 @@ def sum_bytes(requests: Iterable[Request]) -> Counter[Site | None]:
 def count_last_hour(table: Table, now: datetime) -> int:
     """Return the number of requests for data in the last hour; datasets that were asked together are one."""
     stages = (one for one in (*table.requests, *table.ended) if one.kind is StagingKind.STAGE)
-    return len({(one.batch, one.asked_at) for one in stages if now - one.asked_at < HOUR})
+    return len({(one.batch, one.asked_at) for one in stages if abs(now - one.asked_at) < HOUR})
 
 
 # -- commands
@@ -358,7 +369,7 @@ def follow_rules(
         if one.catalogue != catalogue:
             continue
         rule = by_id.get(one.rule) if one.rule else by_place.get(one.key)
-        is_late = now - (one.called_at or one.asked_at) >= REPEAT_AFTER
+        is_late = abs(now - (one.called_at or one.asked_at)) >= REPEAT_AFTER
         if rule:
             known.add(rule.id)
             changed.append(_update(table, one, rule, now))
@@ -380,13 +391,14 @@ def follow_rules(
 
 def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Request:
     granted, was_shortened = one.granted_seconds, False
-    if rule.expires_at and granted is None and one.called_at:
-        granted = max(0, int((rule.expires_at - one.called_at).total_seconds()))
+    if rule.expires_at and granted is None and one.called_at and one.called_at < rule.expires_at:
+        granted = int((rule.expires_at - one.called_at).total_seconds())
     elif rule.expires_at and one.expires_at and not one.cancelled_at and granted is not None:
         was_shortened = rule.expires_at < one.expires_at - _TOLERANCE and not _is_own_end(
             one, rule.expires_at
         )
-    is_done = rule.state is RequestState.DONE or rule.is_whole
+    is_counted = rule.files is not None and not rule.is_whole
+    stuck_since = now if rule.files_done > one.files_done else rule.stuck_since or one.stuck_since or now
     new = replace(
         one,
         rule=rule.id,
@@ -395,8 +407,8 @@ def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Re
         files_done=rule.files_done,
         expires_at=rule.expires_at,
         granted_seconds=granted,
-        is_complete=is_done,
-        stuck_since=(rule.stuck_since or one.stuck_since or now) if rule.state in _STUCK_STATES else None,
+        is_complete=rule.is_whole,
+        stuck_since=stuck_since if is_counted or rule.state in HALTED_STATES else None,
         reason=one.reason if one.closed_until else rule.reason,
         blocked=rule.blocked,
     )
@@ -404,7 +416,7 @@ def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Re
         return new
     if was_shortened:
         return table.close(new, now, RefusalKind.OTHER, SHORTENED)
-    if rule.state is RequestState.FAILED and not is_done:
+    if rule.state is RequestState.FAILED and not rule.is_whole:
         is_pin = one.kind is StagingKind.PIN
         reason = f"files left {one.site} before the pin was set" if is_pin else rule.reason
         return table.close(new, now, RefusalKind.NO_SOURCE, reason or "the catalogue gave up")
@@ -477,10 +489,10 @@ def plan_upkeep(table: Table, now: datetime, *, is_complete: bool) -> list[Write
 def _plan_write(one: Request, now: datetime, *, is_complete: bool) -> Write | None:
     is_wanted = one.job_count > 0 and not one.closed_until
     if not one.rule:  # repeated after one minute, then two, four … and at last every ten
-        pause = min(REPEAT_AFTER, (now - one.asked_at) / 2)
-        is_due = is_wanted and now - (one.called_at or one.asked_at) >= pause
+        pause = min(REPEAT_AFTER, abs(now - one.asked_at) / 2)
+        is_due = is_wanted and abs(now - (one.called_at or one.asked_at)) >= pause
         return Write(one, "ask", "the last call had no answer") if is_due else None
-    if one.called_at and now - one.called_at < (HOUR if one.problem else REPEAT_AFTER):
+    if one.called_at and abs(now - one.called_at) < (HOUR if one.problem else REPEAT_AFTER):
         return None
     left = one.expires_at - now if one.expires_at else timedelta.max
     if one.closed_until and one.reason != SHORTENED:
@@ -491,7 +503,7 @@ def _plan_write(one: Request, now: datetime, *, is_complete: bool) -> Write | No
         given = min(one.lifetime_seconds, one.granted_seconds or one.lifetime_seconds)
         is_due = left < timedelta(seconds=given) / 2
         return Write(one, "renew", f"{format_count(one.job_count, 'job')} need it") if is_due else None
-    is_gone = one.unwanted_since and is_complete and now - one.unwanted_since >= HOUR
+    is_gone = one.unwanted_since and is_complete and abs(now - one.unwanted_since) >= HOUR
     if not is_gone or one.closed_until or one.kind is StagingKind.PIN:
         return None  # a pin ends by itself, soon
     if one.is_in_flight:

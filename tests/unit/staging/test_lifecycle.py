@@ -16,8 +16,8 @@ from tests.staging_world import DAY, SCHEDD, TERABYTE, StagingWorld, need, polic
 LOST = StagingFailed("rucio", "timeout")
 
 
-def asking_world(**more) -> StagingWorld:
-    world = StagingWorld(L1=1, **more)
+def asking_world(rules=None, **more) -> StagingWorld:
+    world = StagingWorld(rules, L1=1, **more)
     world.queue(need(L1))
     return world
 
@@ -362,3 +362,58 @@ def test_the_longest_lifetime_is_the_operators(days):
     world = world_with(need(L3), rules=policy(max_lifetime_days=days), L3=1)
     [rule] = world.stager.own_rules()
     assert rule.expires_at == world.clock.now + timedelta(days=days)
+
+
+def test_a_clock_that_was_ahead_for_a_while_delays_no_call():
+    """After a step of the clock the daemon restarts, with times of the future in its table."""
+    world = asked_world(rules=policy(sites=[CAM], limits={"hour_requests": 1}), L2=1, L3=1)
+    for ahead in (30 * DAY, timedelta()):
+        world.stager._clock = lambda ahead=ahead: world.clock.now - ahead
+        world.restart()
+        world.step_with(need(L1), need(L2), after=ahead or -30 * DAY)
+        world.step()
+    assert world.stages == {(L1, CAM), (L2, CAM)}
+    for _ in range(16):
+        world.step_with(need(L1), need(L3), after=HOUR / 2)
+    assert world.stages == {(L1, CAM), (L3, CAM)}
+    for _ in range(20):
+        world.step(DAY)
+    assert world.stages == {(L1, CAM), (L3, CAM)}
+
+
+def test_a_request_of_which_no_file_arrives_for_a_day_is_stuck_whatever_its_state():
+    world = asked_world()
+    world.step(2 * HOUR)
+    world.stager.set("rule1", files_done=1)
+    [row] = world.step(23 * HOUR).requests
+    assert not row.is_stuck
+    [row] = world.step(25 * HOUR).requests
+    assert row.is_stuck
+    assert "no file has arrived for 1 d" in row.description
+    world.stager.set("rule1", files=None)  # a command need not count them
+    [row] = world.step(25 * HOUR).requests
+    assert not row.is_stuck
+    world.stager.set("rule1", files=100)
+    world.arrive()
+    [row] = world.step(25 * HOUR).requests
+    assert not row.is_stuck
+
+
+def test_files_or_a_rule_that_are_not_ours_close_a_dataset_at_their_site_only():
+    world = asking_world()
+    refused = StagingRefused("rucio", "files of it are there without any rule", RefusalKind.NOT_OURS)
+    world.stager.faults["request"] = [Fault(refused)]
+    world.step()
+    world.step()
+    assert world.stages == {(L1, OSO)}
+
+
+def test_a_rule_that_rucio_omits_for_a_while_counts_again():
+    world = asked_world()
+    rule = world.stager.rules.pop("rule1")
+    world.step()
+    assert world.overview.in_flight_bytes == {}
+    world.stager.rules["rule1"] = rule
+    world.step()
+    assert world.overview.in_flight_bytes == {CAM: TERABYTE}
+    assert only_request(world).closed_until is None

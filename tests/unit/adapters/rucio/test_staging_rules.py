@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapters.rucio.responses import BadRow
 from adapters.rucio.session.settings import RucioSettings
-from adapters.rucio.session.transport import WriteRefused, WriteUnconfirmed
+from adapters.rucio.session.transport import Forbidden, WriteRefused, WriteUnconfirmed
 from adapters.rucio.staging import RucioStager, RuleOptions, build_comment, parse_rule
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
@@ -231,6 +231,13 @@ def test_a_refused_activity_is_told_from_other_invalid_values():
 )
 def test_an_error_says_whether_the_call_had_an_effect(error, expected):
     assert type(translate(error)) is expected
+
+
+def test_a_forbidden_query_about_one_dataset_is_not_a_missing_permission_to_ask():
+    """It would stop all asking at this catalogue until a person acts."""
+    error = translate(Forbidden("rucio", "HTTP 403 AccessDenied"))
+    assert isinstance(error, StagingRefused)
+    assert error.kind is RefusalKind.OTHER
 
 
 def translate(error):
