@@ -18,7 +18,7 @@ _KEY: Final = "locality hours"
 
 @dataclass(frozen=True, slots=True)
 class LocalityHour:
-    """The jobs with datasets that the daemon counted in the hour that began at ``started_at``.
+    """The jobs with datasets that the daemon counted in the hour, or hours, that began at ``started_at``.
 
     ``local_count`` of them started beside their data. ``byte_count`` are the bytes of their datasets, as far
     as these are known, and ``local_bytes`` those of them that were at the site of the job.
@@ -29,6 +29,16 @@ class LocalityHour:
     job_count: int = 0
     local_bytes: int = 0
     byte_count: int = 0
+
+    @property
+    def share_of_jobs(self) -> float | None:
+        """Return the share of the jobs that started beside their data; None without jobs."""
+        return self.local_count / self.job_count if self.job_count else None
+
+    @property
+    def share_of_bytes(self) -> float | None:
+        """Return the share of the bytes that were at the site of the job; None if no size is known."""
+        return self.local_bytes / self.byte_count if self.byte_count else None
 
     def __add__(self, other: "LocalityHour") -> "LocalityHour":
         """Return the sums of both, with the time of the first."""

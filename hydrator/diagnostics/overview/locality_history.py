@@ -1,9 +1,9 @@
 """Locality over time, from the daemon's hours: shares of jobs and of bytes, by day. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from hydrator.diagnostics.outcomes import EndedJob, EndedJobBatch, Start
@@ -14,37 +14,20 @@ SHOWN_DAYS: Final = 30
 """Days of the overview, today included."""
 DAY: Final = timedelta(days=1)
 WEEK: Final = timedelta(days=7)
-_NO_JOBS: Final = LocalityHour(datetime.min.replace(tzinfo=UTC))
-
-
-@dataclass(frozen=True, slots=True)
-class LocalitySpan:
-    """The jobs with datasets that the daemon counted in a span of time that began at ``started_at``.
-
-    A day (UTC) has a date, any other span a time. ``share_of_jobs`` is the share, 0 to 1, of the jobs that
-    started beside their data; None without jobs. ``share_of_bytes`` is that of the ``byte_count`` bytes of
-    their datasets which were at the site of the job; None if no size is known.
-    """
-
-    started_at: date
-    job_count: int = 0
-    share_of_jobs: float | None = None
-    byte_count: int = 0
-    share_of_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LocalityOverview:
-    """The last SHOWN_DAYS days, oldest first.
+    """The last SHOWN_DAYS days (UTC), oldest first, each with the sums of its hours.
 
     ``last_day`` and ``last_week`` are the last 24 hours and 7 days; None before the first overview.
     ``hours`` are the hours of the last 7 days in which jobs ended, oldest first.
     """
 
-    days: tuple[LocalitySpan, ...] = ()
-    last_day: LocalitySpan | None = None
-    last_week: LocalitySpan | None = None
-    hours: tuple[LocalitySpan, ...] = ()
+    days: tuple[LocalityHour, ...] = ()
+    last_day: LocalityHour | None = None
+    last_week: LocalityHour | None = None
+    hours: tuple[LocalityHour, ...] = ()
 
 
 def sum_batch(batch: EndedJobBatch, snapshot: Snapshot | None, now: datetime) -> LocalityHour | None:
@@ -73,25 +56,18 @@ def _sum_job(hour: datetime, job: EndedJob, size: int | None) -> LocalityHour:
 def build_overview(hours: Iterable[LocalityHour], now: datetime) -> LocalityOverview:
     """Build the overview from *hours*; hours after *now*, because the clock was set back, do not count."""
     past = [hour for hour in hours if hour.started_at <= now]
-    by_day: defaultdict[date, list[LocalityHour]] = defaultdict(list)
+    by_day: defaultdict[datetime, list[LocalityHour]] = defaultdict(list)
     for hour in past:
-        by_day[hour.started_at.date()].append(hour)
-    shown = [now.date() - timedelta(days=age) for age in reversed(range(SHOWN_DAYS))]
+        by_day[hour.started_at.replace(hour=0)].append(hour)
+    shown = [begin_of_hour(now).replace(hour=0) - age * DAY for age in reversed(range(SHOWN_DAYS))]
     week = [hour for hour in past if now - hour.started_at <= WEEK]
     return LocalityOverview(
-        tuple(_sum_span(day, by_day[day]) for day in shown),
-        _sum_span(now - DAY, [hour for hour in week if now - hour.started_at <= DAY]),
-        _sum_span(now - WEEK, week),
-        tuple(_sum_span(hour.started_at, [hour]) for hour in week),
+        tuple(_sum(by_day[day], day) for day in shown),
+        _sum((hour for hour in week if now - hour.started_at <= DAY), now - DAY),
+        _sum(week, now - WEEK),
+        tuple(week),
     )
 
 
-def _sum_span(started_at: date, hours: Sequence[LocalityHour]) -> LocalitySpan:
-    total = sum(hours, _NO_JOBS)
-    return LocalitySpan(
-        started_at,
-        total.job_count,
-        total.local_count / total.job_count if total.job_count else None,
-        total.byte_count,
-        total.local_bytes / total.byte_count if total.byte_count else None,
-    )
+def _sum(hours: Iterable[LocalityHour], started_at: datetime) -> LocalityHour:
+    return sum(hours, LocalityHour(started_at))

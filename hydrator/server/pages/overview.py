@@ -6,11 +6,11 @@ The functions are pure: they take values and return HTML.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
-from hydrator.diagnostics.overview.locality_history import LocalityOverview, LocalitySpan
+from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.domain.model import DatasetState, Did, Site, Snapshot
 from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import format_count, format_percent, shorten_list
@@ -18,7 +18,7 @@ from hydrator.reconcile.view import SiteView
 from hydrator.server.view import ServerState, view_sites
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
-from hydrator.state.reports import begin_of_hour
+from hydrator.state.reports import LocalityHour, begin_of_hour
 
 from .filters import PER_PAGE, STATES, Selection
 from .html import PageContext, format_share, render_page
@@ -36,10 +36,10 @@ class ShareChart:
     ``unit`` is days (UTC) or hours, ``bar_width`` and ``height`` are pixels.
     """
 
-    spans: Sequence[LocalitySpan]
+    spans: Sequence[LocalityHour]
     unit: str
     bar_width: int
-    end: date
+    end: datetime
     height: int = 40
 
     @property
@@ -58,7 +58,7 @@ def build_charts(overview: LocalityOverview, now: datetime) -> list[ShareChart]:
     """Build the charts of the last SHOWN_HOURS hours and of the days; leave out one without any share."""
     hours = [begin_of_hour(now) - timedelta(hours=age) for age in reversed(range(SHOWN_HOURS))]
     known = {span.started_at: span for span in overview.hours}
-    by_hour = [known.get(hour) or LocalitySpan(hour) for hour in hours]
+    by_hour = [known.get(hour) or LocalityHour(hour) for hour in hours]
     last_day = overview.days[-1].started_at if overview.days else now
     charts = ShareChart(by_hour, "hours", 5, now), ShareChart(overview.days, "days", 8, last_day)
     return [chart for chart in charts if chart.shares]

@@ -65,7 +65,7 @@ def test_days_have_the_share_of_jobs_that_started_beside_their_data():
     ]
     days = build_overview(hours, NOON).days
     assert len(days) == SHOWN_DAYS
-    assert [day.started_at for day in days[-2:]] == [(NOON - DAY).date(), NOON.date()]
+    assert [day.started_at for day in days[-2:]] == [(NOON - DAY).replace(hour=0), NOON.replace(hour=0)]
     assert [(day.job_count, day.share_of_jobs) for day in days[-2:]] == [(6, 1), (5, 0.6)]
     assert {(day.job_count, day.share_of_jobs) for day in days[:-2]} == {(0, None)}
 

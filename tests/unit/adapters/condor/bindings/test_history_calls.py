@@ -4,6 +4,9 @@ import classad2
 import pytest
 
 from adapters.condor.bindings.schedd_calls import ScheddCalls
+from hydrator.diagnostics.outcomes import Start, parse_ended_job
+from hydrator.diagnostics.start_record import ASKED, has_own_record
+from hydrator.domain.ads import contract
 
 from .queue_in_memory import NOW, connect, job
 
@@ -61,3 +64,21 @@ def test_job_without_an_id_has_none():
 
 def test_query_ends_at_the_job_that_was_the_last_one_before():
     assert ids(History(ended(1, DAY), ended(2, DAY), ended(3, DAY)), after="ap1#2") == ["ap1#1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "start", "is_own"),
+    [
+        ({}, Start.LOCAL, True),
+        ({contract.KEY: "c12.3@ap1"}, Start.LOCAL, True),
+        ({contract.KEY: "c13.3@ap1"}, Start.LOCAL, False),
+        ({contract.KEY: "c12.3@ap2"}, Start.LOCAL, False),
+        ({contract.START: classad2.ExprTree("undefined")}, Start.UNKNOWN, False),
+        ({contract.START_RECORD: classad2.ExprTree("local")}, Start.UNKNOWN, True),
+    ],
+    ids=["names", "own cluster", "other cluster", "other schedd", "no transform", "no string"],
+)
+def test_start_of_an_ended_job_counts_if_the_schedd_wrote_it(more, start, is_own):
+    written = {contract.START: ASKED, contract.START_RECORD: "local"}
+    (row,) = History(ended(12, DAY, **(written | more))).outcomes("ap1", NOW - 7 * DAY, None, 100, ())
+    assert (parse_ended_job(row).start, has_own_record(row)) == (start, is_own)
