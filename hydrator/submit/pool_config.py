@@ -47,10 +47,13 @@ IMMUTABLE_ATTRIBUTES: Final = (
     "DataLocalityTransformed",
 )
 """Attributes that not even a super user may edit on a queued job: the match depends on them."""
-PROTECTED_ATTRIBUTES: Final = ("DataLocalityHere",)
-"""Job attributes that only a queue super user may edit: ``hydrator run-anywhere`` sets them to true."""
 MACHINE_ATTRIBUTES: Final = ("DataLocalitySite",)
 """Slot attributes that schedds store in a job's ad: ``hydrator report`` counts sites with them."""
+PROTECTED_ATTRIBUTES: Final = ("DataLocalityHere", "DataLocalityStart", "MATCH_EXP_DataLocalityStart")
+"""Job attributes that only a queue super user may edit: ``hydrator run-anywhere`` sets the first to true.
+
+The schedd writes the others at each start, which it could not if they were immutable; also the site.
+"""
 AUTO_WAIT_SECONDS: Final = 600
 """An ``auto`` job that no daemon paces, because its datasets are not published or the daemon is dead, waits for at
 least so long; then it runs anywhere.
@@ -232,9 +235,9 @@ SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform 
 """
 
 _LISTS = f"""
-# --- attributes that cannot be edited after the submission; the last can be by a queue super user (hydrator run-anywhere)
+# --- attributes that cannot be edited after the submission; the second line's by a queue super user, or the schedd at a start
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
-PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
+PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)} MachineAttr{MACHINE_ATTRIBUTES[0]}0
 # the site of the slot, which the schedd copies into the job's ad at its start, for hydrator report
 SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}
 # what the slots' expressions look at, which the schedd cannot see

@@ -10,9 +10,11 @@ import pytest
 
 from adapters.condor.bindings.client import CondorClient
 from adapters.condor.bindings.process import CondorSettings
+from hydrator.diagnostics.start_record import ASKED
 from hydrator.diagnostics.why.query import WhyQuery, ask_job
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
+from hydrator.submit.pool_config import PROTECTED_ATTRIBUTES
 from hydrator.wiring import system_clock
 from testbed.pool import Pool, SiteSpec
 from tests.located import Located, listed, record
@@ -86,6 +88,28 @@ def test_next_start_of_a_job_replaces_the_record(located):
         lambda: located.pool.job(cluster, RECORD).get(RECORD) == "local", "the record of the start at UK"
     )
     located.pool.run("condor_rm", str(cluster))
+
+
+def test_owner_cannot_edit_the_record_of_the_start(located):
+    advertise(located, '"UK"')
+    cluster = submit(located, "AU", "/bin/sleep 300")
+    located.pool.until_running(cluster)
+    before = located.pool.job(cluster, *PROTECTED_ATTRIBUTES)
+    for name in PROTECTED_ATTRIBUTES:  # a schedd of 23.9 reports success
+        located.pool.run("condor_qedit", str(cluster), name, '"local"', user="alice", check=False)
+    assert located.pool.job(cluster, *PROTECTED_ATTRIBUTES) == before
+    assert (before[RECORD], before["DataLocalityStart"]) == ("read 240 s from UK", ASKED)
+    located.pool.run("condor_rm", str(cluster))
+
+
+def test_record_that_an_owner_submits_is_not_the_schedds(located):
+    """Only the transform's DataLocalityStart makes the schedd write the record."""
+    advertise(located, '"UK"')
+    forged = f'+{RECORD} = "local"', "+DataLocalityTransformed = true", f'+DataLocalityKey = "{KEY}"'
+    cluster = located.submit(listed(DIDS), 'requirements = TARGET.GLIDEIN_Site == "AU"', *forged)
+    assert located.pool.ran_at(cluster) == ["AU"]
+    assert located.pool.job(cluster)[RECORD] == "local"
+    assert notes_of(located, cluster) == ""
 
 
 @pytest.mark.parametrize("source", ['"a \\"quoted\\" name"', "error", "1/0", '"back\\\\slash"'])
