@@ -198,8 +198,12 @@ class CycleRunner:
         self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
+        """Run a cycle. If nothing is new after a poll, wait for the next answer, which requests a cycle."""
         begun_at = self._machine.monotonic()
-        report = reconciler.run(is_due=is_poll, is_clock_stepping=self._is_clock_stepping)
+        answers = reconciler.poll(is_due=is_poll)
+        if is_poll and self._context.report and not answers.has_news:
+            return True
+        report = reconciler.run(answers, is_clock_stepping=self._is_clock_stepping)
         self.record(reconciler, report, self._machine.monotonic() - begun_at)
         trim_heap()
         return True

@@ -292,6 +292,11 @@ class Pacer:
         self._failure = load.reason if isinstance(load, Unseen) else None
         self._load = self._load if isinstance(load, Unseen) else load
 
+    @property
+    def has_new_load(self) -> bool:
+        """Return True if no cycle has made openings from the jobs and slots yet."""
+        return self._load is not self._paced_load
+
     def make(self, snapshot: Snapshot, demand: Demand, now: datetime) -> Openings | None:
         """Return the openings of the cycle at *now*; None without jobs and slots. ``last`` says why."""
         try:

@@ -199,16 +199,15 @@ class Reconciler:
 
     def run(
         self,
+        answers: "PollAnswers | None" = None,
         *,
-        is_due: bool = True,
         is_only: bool = False,
         is_clock_stepping: Callable[[], bool] = lambda: False,
     ) -> CycleReport:
         """Run one cycle with all its steps. Save the state before sending ads.
 
-        Poll every catalogue without a running poll. If no poll *is_due*, poll only the catalogues
-        that were not queried yet about all demanded datasets. The *only* cycle of a process also looks for
-        another daemon in the ads that were published before.
+        The *answers* of the catalogues are by default those of a poll that is due. The *only* cycle of a
+        process also looks for another daemon in the ads that were published before.
         If the state cannot be saved (disk full), publish the ads all the same, because published ads
         expire. This is safe: generations are Unix times, so they rise even after a restart without state.
 
@@ -216,7 +215,7 @@ class Reconciler:
             ClockStepped: *is_clock_stepping* after the decisions: a fresh answer may look an hour old.
         """
         previous = self.state
-        report, plans, state = self._decide(is_due=is_due, is_only=is_only)
+        report, plans, state = self._decide(answers or self.poll(), is_only=is_only)
         if is_clock_stepping():
             raise ClockStepped
         self.state = state
@@ -237,7 +236,7 @@ class Reconciler:
 
     def plan(self, *, is_only: bool = False) -> CycleReport:
         """Run a cycle like :meth:`run`, but save nothing and send nothing."""
-        report = self._decide(is_only=is_only)[0]
+        report = self._decide(self.poll(), is_only=is_only)[0]
         self._view = self._build_view(report)
         return report
 
@@ -248,8 +247,13 @@ class Reconciler:
         )
         return error or self._saver.write(lambda store: store.add_history(report.history_entries))
 
-    def _poll_catalogues(self, state: ReconcileState, *, is_due: bool) -> "_PollAnswers":
-        """Poll the catalogues; return the answers that have arrived. No answer is returned twice."""
+    def poll(self, *, is_due: bool = True) -> "PollAnswers":
+        """Poll every catalogue without a running poll; return the answers that have arrived, each once.
+
+        If no poll *is_due*, poll only the catalogues that were not queried yet about all demanded datasets.
+        """
+        state, now = self.state, self._clock()
+        has_news = bool(self._polls.running_since) or self._pacer.has_new_load
         overdue_names = self._polls.mark_due() if is_due else frozenset()
         patterns = self._settings.demand.patterns if is_due else ()
         searched_names = self._polls.names if self._settings.demand.patterns else ()
@@ -264,15 +268,21 @@ class Reconciler:
         demanded = _add_matches(state, matches)
         names = self._polls.names if is_due else self._polls.names_to_ask(self._dids_of(demanded))
         results = self._polls.poll(names, patterns, choose_dids, self._timeouts.poll)
-        return _PollAnswers(matches, results, self._polls.running_since, overdue_names - results.keys())
+        return PollAnswers(
+            now,
+            matches,
+            results,
+            self._polls.running_since,
+            overdue_names - results.keys(),
+            has_news or bool(results),
+        )
 
     def _decide(
-        self, *, is_due: bool = True, is_only: bool = False
+        self, polls: "PollAnswers", *, is_only: bool
     ) -> tuple[CycleReport, dict[str, PlanOrError], ReconcileState]:
-        """Poll, read back, evaluate and plan; return the report, the plans and the state to save."""
-        now = self._clock()
+        """Read back, evaluate and plan; return the report, the plans and the state to save."""
+        now = polls.started_at
         commands = self._saver.read_commands()
-        polls = self._poll_catalogues(self.state, is_due=is_due)
         state = _add_matches(self.state, polls.matches)
         demand = self._demand_of(state)
         published = self._targets.read_back(self._timeouts.read_back)
@@ -311,7 +321,7 @@ class Reconciler:
         self,
         state: ReconcileState,
         demand: Demand,
-        polls: "_PollAnswers",
+        polls: "PollAnswers",
         commands: PendingCommands[Approve],
         published: Mapping[str, PublishedAds],
         now: datetime,
@@ -339,17 +349,21 @@ class Reconciler:
 
 
 @dataclass(frozen=True, slots=True)
-class _PollAnswers:
-    """Pattern matches and results of the polls of one cycle.
+class PollAnswers:
+    """Pattern matches and results of the polls of the cycle that began at ``started_at``.
 
     ``pending_since`` has the catalogues whose poll is still running, with the start of the poll.
     ``overdue_names`` are the catalogues whose poll has run so long that two later polls were due.
+    ``has_news`` is False if all polls began now and none has answered, and the jobs and slots are those of
+    the last cycle.
     """
 
+    started_at: datetime
     matches: Mapping[str, frozenset[Did]]
     results: Mapping[str, PollResult]
     pending_since: Mapping[str, datetime]
     overdue_names: AbstractSet[str]
+    has_news: bool
 
     def answer(self, name: str, demanded_dids: AbstractSet[Did]) -> Survey | Unseen | Pending:
         if name in self.results:

@@ -68,6 +68,10 @@ class CountedEntries(UserList[DemandEntry]):
         return iter(self.data)
 
 
+class EndOfTest(Exception):
+    """The cycle has begun."""
+
+
 class Cycles:
     """Cycles of one catalogue, recorded as the daemon does it."""
 
@@ -116,6 +120,9 @@ class Cycles:
 
     def record(self, report: CycleReport) -> None:
         self._runner.record(self._reconciler, report, 0.1)
+
+    def poll(self, reconciler: Reconciler, *, is_poll: bool = True) -> None:
+        self._runner._run_cycle(reconciler, is_poll=is_poll)
 
     def get(self, path: str) -> httpx.Response:
         return httpx.get(f"{self.server.url}{path}", trust_env=False, timeout=120)
@@ -196,6 +203,21 @@ def test_a_page_after_a_cycle_counts_nothing_itself(cycles, monkeypatch):
             assert cycles.get_site()["states"] == {"AVAILABLE": 1}
         assert L1 in render_overview(state)
         assert cycles.get(f"/site?site={CAM}").status_code == 200
+
+
+@pytest.mark.parametrize("reason", ["news", "the first cycle", "another answer"])
+def test_a_poll_without_news_runs_no_cycle(cycles, reason):
+    reconciler = Mock()
+    reconciler.poll.return_value.has_news = False
+    cycles.run()
+    cycles.poll(reconciler)
+    assert not reconciler.run.called
+    reconciler.run.side_effect = EndOfTest
+    reconciler.poll.return_value.has_news = reason == "news"
+    if reason == "the first cycle":
+        cycles.context.report = None
+    with pytest.raises(EndOfTest):
+        cycles.poll(reconciler, is_poll=reason != "another answer")
 
 
 def test_a_daemon_without_pages_counts_nothing():

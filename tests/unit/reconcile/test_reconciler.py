@@ -339,7 +339,7 @@ def test_search_that_fails_is_told_as_an_error_of_its_catalogue():
     told = "the search for [demand] patterns: too many datasets match"
     assert cycle.run().catalogue_errors == {"rucio": told}
     assert cycle.view.catalogues[0].error == told
-    assert cycle.run(is_due=False).catalogue_errors == {"rucio": told}
+    assert cycle.run(cycle.poll(is_due=False)).catalogue_errors == {"rucio": told}
     assert "AVAILABLE" in states(world.collector)
     catalogue.reason = ""
     assert "ZeroDivisionError" in cycle.run().catalogue_errors["rucio"]

@@ -82,7 +82,7 @@ class World:
 
     def run(self, after: timedelta = timedelta(), *, due: bool = True) -> CycleReport:
         self.now += after
-        return self.cycle.run(is_due=due)
+        return self.cycle.run(self.cycle.poll(is_due=due))
 
     def shows(self, site=CAM) -> dict:
         return dict(self.collector.ads[site].attributes)
@@ -127,6 +127,18 @@ def test_hanging_catalogue_is_asked_once_and_reported_when_overdue(world):
     assert counted("pending_seconds", catalogue="well") == 0
     assert counted("reads_total", catalogue="sick", outcome="failed") == 1
     assert counted("reads_total", catalogue="well", outcome="answered") == 1
+
+
+@pytest.mark.outside
+def test_poll_has_no_news_until_an_answer_comes_or_is_missing_for_an_interval(world):
+    alone = World(catalogues=[world.sick])
+    alone.sick = world.sick
+    assert alone.cycle.poll().has_news
+    alone.sick.hangs = {"read"}
+    assert not alone.cycle.poll().has_news
+    assert alone.cycle.poll().has_news
+    alone.heal()
+    assert alone.cycle.poll(is_due=False).has_news
 
 
 @pytest.mark.outside
