@@ -22,8 +22,8 @@ from hydrator.diagnostics.overview.saved import CREDENTIALS_REPORT
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError, StateError
-from hydrator.domain.model import Did, Site, Unseen
-from hydrator.domain.network import TransferLog, TransferSample
+from hydrator.domain.model import Did, Unseen
+from hydrator.domain.network import TransferLog, TransferLogAnswer
 from hydrator.domain.ports import MAX_LOAD_AGE, JobHistory, Merger, MergeResult, MissReports, PoolReader
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 from hydrator.reconcile.rates import select_samples
@@ -253,31 +253,10 @@ class NetworkTasks(BackgroundWorker):
     def _update(self, network: NetworkParts) -> None:
         """Read all sources; save the samples, replace the table of rates, and report failures once."""
         sites = frozenset(self._context.state.ads) | network.settings.network.sites
-        statuses: list[SourceStatus] = []
-        samples = [sample for log in network.logs for sample in self._read_log(log, statuses)]
-        self._apply(network, sites, samples, tuple(statuses))
-
-    def _read_log(self, log: TransferLog, statuses: list[SourceStatus]) -> list[TransferSample]:
-        try:
-            answer = log.read_samples()
-        except PoolError as error:
-            statuses.append(SourceStatus(log.origin, self._clock(), {"pool": error.reason}))
-            return []
-        except Exception as error:  # noqa: BLE001 - a bug affects this source only
-            self._context.bugs.report(f"the query of the {log.origin}", error)
-            statuses.append(SourceStatus(log.origin, self._clock(), {"bug": type(error).__name__}))
-            return []
-        statuses.append(SourceStatus(log.origin, self._clock(), answer.failures))
-        return list(answer.samples)
-
-    def _apply(
-        self,
-        network: NetworkParts,
-        sites: frozenset[Site],
-        new_samples: list[TransferSample],
-        statuses: tuple[SourceStatus, ...],
-    ) -> None:
+        answers = [(log.origin, self._read_log(log)) for log in network.logs]
+        new_samples = [sample for _, answer in answers for sample in answer.samples]
         now = self._clock()
+        statuses = tuple(SourceStatus(origin, now, answer.failures) for origin, answer in answers)
         try:
             stored = self._context.store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord()
             samples = select_samples((*stored.samples, *new_samples), sites, now)
@@ -285,12 +264,20 @@ class NetworkTasks(BackgroundWorker):
         except StateError as error:
             self._log_problems({"state": str(error)})
             return
-        table = build_rate_table(samples, network.settings, now)
-        network.rates = table
+        network.rates = build_rate_table(samples, network.settings, now)
         self._metrics.set_transfer_samples(samples)
         self._log_problems(
             {f"{each.name} {part}": why for each in statuses for part, why in each.failures.items()}
         )
+
+    def _read_log(self, log: TransferLog) -> TransferLogAnswer:
+        try:
+            return log.read_samples()
+        except PoolError as error:
+            return TransferLogAnswer(failures={"pool": error.reason})
+        except Exception as error:  # noqa: BLE001 - a bug affects this source only
+            self._context.bugs.report(f"the query of the {log.origin}", error)
+            return TransferLogAnswer(failures={"bug": type(error).__name__})
 
     def _log_problems(self, problems: dict[str, str]) -> None:
         """Log each problem of a source once, and once that it has ended."""
