@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.openings import Openings
+from hydrator.domain.ads.openings import Openings, PacedCycle
 from hydrator.domain.model import (
     Demand,
     DemandEntry,
@@ -25,7 +25,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import PoolLoad
 from hydrator.reconcile.evaluate import Evaluation
-from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.site_ads import Budget, Draft, draft_site_ads
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
@@ -174,9 +173,10 @@ def server_state(
     drafts = {site: Draft(site, now, (), (want(*dids),)) for site, dids in (omitted_dids or {}).items()}
     report = report_of(
         snapshot, wants, at=now, ads=ads, drafts=drafts, withheld=withheld_reasons, held_reasons=held_reasons,
-        paced=PacedCycle(openings, no_openings_reason, load), held_losses=held_losses or {},
+        paced=PacedCycle(openings, no_openings_reason), held_losses=held_losses or {},
         memories={"rucio": asked},
     )  # fmt: skip
+    report = replace(report, load=load)
     view = replace(view_of(report), catalogues=catalogues, publishers=publishers)
     return replace(ServerState.of_cycle(report, view), **changing)
 

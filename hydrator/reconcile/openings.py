@@ -7,14 +7,14 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from statistics import fmean, median
 from typing import Final
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import REPORT_NAME, Openings, SavedOpenings
+from hydrator.domain.ads.openings import Openings, PacedCycle
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, to_unix
 from hydrator.domain.network import RateLookup
@@ -28,7 +28,6 @@ from hydrator.reconcile.pacing import (
     WaitingJobs,
     pace,
 )
-from hydrator.reconcile.state import StateStore
 
 DEFAULT_RUN_SECONDS: Final = 3600.0
 DEFAULT_BYTES: Final = 10**9
@@ -47,20 +46,6 @@ _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
 _OFFER = re.compile(r"read ([0-9]{1,8}) s(?: from (.{1,60}))?\Z")
 _MOVING = frozenset({DatasetState.STAGING, DatasetState.UNAVAILABLE, DatasetState.UNKNOWN})
 """States of a dataset that may soon be readable: a set with such a dataset waits for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PacedCycle:
-    """The openings of one cycle, or the reason why there are none.
-
-    ``load`` has the jobs and slots behind the openings; None if they are unknown. ``readers`` has, by source,
-    the jobs that started with a read from it.
-    """
-
-    openings: Openings | None = None
-    none_reason: str | None = None
-    load: PoolLoad | None = field(default=None, repr=False, compare=False)
-    readers: Mapping[Site, int] = field(default_factory=dict)
 
 
 def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict[SetKey, SetBytes]:
@@ -177,28 +162,6 @@ def read_waiting(load: PoolLoad) -> list[WaitingJobs]:
     return [WaitingJobs(key, counts, request, auto) for (key, request, auto), counts in lanes.items()]
 
 
-SAVE_INTERVAL: Final = timedelta(minutes=1)
-"""Openings that stay the same are saved again after this time, with their new age."""
-
-
-class OpeningsSaver:
-    """A writer of the openings to the state, when they change, and once a minute."""
-
-    def __init__(self) -> None:
-        self._saved: object = None
-        self._saved_at: datetime | None = None
-
-    def save(self, store: StateStore, paced: PacedCycle, now: datetime) -> None:
-        """Save the openings of the cycle at *now*, unless the saved ones are equal and new."""
-        made = paced.openings
-        content = made and (made.openings, made.backlog, made.outlooks), paced.none_reason
-        is_new = self._saved_at is not None and timedelta() <= now - self._saved_at < SAVE_INTERVAL
-        if is_new and content == self._saved:
-            return
-        store.save_report(REPORT_NAME, SavedOpenings(to_unix(now), made, paced.none_reason))
-        self._saved, self._saved_at = content, now
-
-
 @dataclass(slots=True)
 class _Figures:
     """Figures of the pool that are measured from one query to the next: run times, and the lateness."""
@@ -293,6 +256,11 @@ class Pacer:
         self._load = self._load if isinstance(load, Unseen) else load
 
     @property
+    def last_load(self) -> PoolLoad | None:
+        """Return the jobs and slots behind the openings in ``last``; None without openings."""
+        return self._paced_load if self.last.openings else None
+
+    @property
     def has_new_load(self) -> bool:
         """Return True if no cycle has made openings from the jobs and slots yet."""
         return self._load is not self._paced_load
@@ -304,7 +272,7 @@ class Pacer:
             reason = self._find_obstacle(load, self._failure, now)
             if load is None or reason is not None:
                 self.last = PacedCycle(None, reason)
-            elif load is not self._paced_load:
+            elif self.has_new_load:
                 self.last = self._pace(snapshot, demand, load, now)
             self._bugs.mark_resolved(_PACING)
         except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
@@ -346,7 +314,7 @@ class Pacer:
         run_seconds = self._figures.find_run_seconds()
         pool = PacedPool(to_unix(load.as_of), waiting, sets, load.slots, reads, find_rate, run_seconds)
         interval = self._measure_interval(now)
-        made = pace(
+        openings, self._memory = pace(
             pool,
             self._memory,
             now=to_unix(now),
@@ -354,9 +322,8 @@ class Pacer:
             lateness_seconds=self._figures.find_lateness(interval),
             patience_seconds=max(PATIENCE_SECONDS, interval),
         )
-        self._memory, self._paced_load, self._paced_at = made.memory, load, now
-        openings = Openings(made.openings, made.open_until, made.backlog, made.outlooks)
-        return PacedCycle(openings, None, load, Counter(read.source for read in reads))
+        self._paced_load, self._paced_at = load, now
+        return PacedCycle(openings, None, Counter(read.source for read in reads))
 
     def _measure_interval(self, now: datetime) -> float:
         """Return the seconds between two rounds: the configured ones, or more if the last round was late."""

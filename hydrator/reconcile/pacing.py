@@ -20,7 +20,7 @@ have room, and reserves nothing. A link that stood idle meanwhile has twice as m
 So sets that no slot takes delay the others by a few rounds, and none is given up. An ad has room for some 300
 sets, so those of thousands are open in turn.
 
-This module is pure. :class:`PacedPool` has the inputs, :class:`Pacing` the results.
+This module is pure. :class:`PacedPool` has the inputs.
 """  # noqa: E501
 
 from collections import Counter, defaultdict
@@ -177,13 +177,6 @@ class PacingMemory:
     leases: Mapping[Group, Lease] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Pacing(Openings):
-    """The result of a round: the openings, and the memory for the next round."""
-
-    memory: PacingMemory = PacingMemory()
-
-
 def pace(
     pool: PacedPool,
     memory: PacingMemory,
@@ -192,8 +185,8 @@ def pace(
     interval_seconds: float,
     lateness_seconds: float,
     patience_seconds: float | None = None,
-) -> Pacing:
-    """Return the openings from *now* until the next round.
+) -> tuple[Openings, PacingMemory]:
+    """Return the openings from *now* until the next round, and the memory for that round.
 
     Args:
         pool: the jobs, slots and links.
@@ -353,7 +346,7 @@ class _Round:
         self._wait_seconds = cache(self._compute_wait_seconds)
         self._list_useful = cache(self._find_useful)
 
-    def run(self) -> Pacing:
+    def run(self) -> tuple[Openings, PacingMemory]:
         """Open sets in turn; see :func:`pace`."""
         outlooks = {
             group[0]: Outlook(Reason.OPEN, tuple(lease.openings)) for group, lease in self._leases.items()
@@ -380,7 +373,7 @@ class _Round:
         reuse = min(self._pool.run_seconds, MAX_REUSE_SECONDS)
         until = self._now + self._lateness + 2 * self._interval + reuse
         openings = {site: self._openings.get(site, {}) for site in self._sites.cores}
-        return Pacing(openings, until, self._backlog, outlooks, memory)
+        return Openings(openings, until, self._backlog, outlooks), memory
 
     def _order(self, jobs: _Jobs) -> tuple[float, float, int]:
         """Return the place of *jobs*: by turn, then the longest backlog at home first, then by chance."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hydrator.config import Settings
+from hydrator.domain.ads.openings import REPORT_NAME as OPENINGS_REPORT
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ClockStepped, PublishError
 from hydrator.domain.model import (
@@ -30,7 +31,7 @@ from hydrator.reconcile.evaluate import (
     evaluate,
     keep_disputed_matches,
 )
-from hydrator.reconcile.openings import OpeningsSaver, Pacer
+from hydrator.reconcile.openings import Pacer
 from hydrator.reconcile.poll import (
     CataloguePoller,
     DemandPoller,
@@ -120,7 +121,6 @@ class Reconciler:
     ) -> None:
         self._bugs = bugs or BugReporter()
         self._pacer = pacer or Pacer(settings)
-        self._openings_saver = OpeningsSaver()
         self._timeouts = timeouts
         self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer, threads)
         self._schedds = DemandPoller(queues, self._bugs)
@@ -224,7 +224,7 @@ class Reconciler:
         results = self._targets.apply(plans, self._timeouts.publish)
         report = replace(report, results=results, save_error=save_error)
         view = self._view = self._build_view(report)
-        error = self._saver.write(lambda store: _save_results(store, report, view, self._openings_saver))
+        error = self._saver.write(lambda store: _save_results(store, report, view))
         if error and not save_error:
             report = replace(report, save_error=error)
             self._view = replace(view, complete=False, save_error=error, failures=report.failures)
@@ -313,6 +313,7 @@ class Reconciler:
             if is_only
             else self._targets.find_rivals(published, evaluation.ads.keys(), now),
             paced=self._pacer.last,
+            load=self._pacer.last_load,
         )
         matches = keep_disputed_matches(polls.matches, evaluation.state)
         return report, plans, replace(evaluation.state, pattern_matches=matches)
@@ -417,6 +418,6 @@ def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, s
     return {**reasons, **evaluation.withheld_reasons}
 
 
-def _save_results(store: StateStore, report: CycleReport, view: CycleView, saver: OpeningsSaver) -> None:
+def _save_results(store: StateStore, report: CycleReport, view: CycleView) -> None:
     store.save_report(REPORT_NAME, view)
-    saver.save(store, report.paced, report.started_at)
+    store.save_report(OPENINGS_REPORT, report.paced)

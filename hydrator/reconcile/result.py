@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from hydrator.domain.ads.openings import PacedCycle
 from hydrator.domain.model import (
     DaemonKnowledge,
     DatasetState,
@@ -15,10 +16,10 @@ from hydrator.domain.model import (
     SiteAd,
     to_unix,
 )
+from hydrator.domain.ports import PoolLoad
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
-from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.site_ads import changed_states, dids_without_room
 from hydrator.reconcile.state import Approve, PendingCommands, ReconcileState
 
@@ -49,7 +50,7 @@ class CycleReport:
     ``history_entries`` are the ads that got a new generation.
     ``rejected`` has, by publisher, the ads that the daemon read back and rejected, each with the reason.
     ``rivals`` has, by publisher, the evidence that another daemon writes to the publisher.
-    ``paced`` has the openings, or the reason why there are none.
+    ``paced`` has the openings, or the reason why there are none, and ``load`` the jobs and slots behind them.
     """
 
     started_at: datetime
@@ -66,6 +67,7 @@ class CycleReport:
     pending_since: Mapping[str, datetime] = field(default_factory=dict)
     rivals: Mapping[str, str] = field(default_factory=dict)
     paced: PacedCycle = field(default_factory=PacedCycle)
+    load: PoolLoad | None = None
 
     @property
     def failures(self) -> tuple[str, ...]:

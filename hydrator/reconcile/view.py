@@ -554,7 +554,7 @@ def _view_demand(report: "CycleReport", facts: "_Facts") -> DemandView:
 
 
 def _view_pacing(report: "CycleReport") -> PacingView:
-    made, load = report.paced.openings, report.paced.load
+    made, load = report.paced.openings, report.load
     names = {name for named in made.openings.values() for name in named} if made else set()
     return PacingView(
         report.paced.none_reason,

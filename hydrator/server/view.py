@@ -91,7 +91,7 @@ class ServerState:
             cycle=view,
             knowledge=build_knowledge(report),
             demand=demand,
-            load=report.paced.load,
+            load=report.load,
             known_dids=demand.dids.union(snapshot.unseen_reasons, snapshot.present_dids),
         )
 

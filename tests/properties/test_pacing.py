@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import Site
 from hydrator.reconcile.pacing import (
     ONE_CORE,
     PacedPool,
-    Pacing,
     PacingMemory,
     Resources,
     RunningRead,
@@ -91,9 +91,9 @@ class Model:
         self.sites = [site for site, count in world.slots.items() for _ in range(count)]
         self.free_at = [0.0] * len(self.sites)
         arrivals = sorted(world.jobs, key=lambda job: job.at)
-        arriving: list[tuple[float, Pacing]] = []
+        arriving: list[tuple[float, Openings]] = []
         snapshots: list[PacedPool] = []
-        shown: Pacing | None = None
+        shown: Openings | None = None
         next_round = 0.0
         self.usable_since: dict[SetKey, float] = {}
         while len(self.turnarounds) < len(world.jobs) and self.now < limit:
@@ -105,8 +105,8 @@ class Model:
                 seen = [each for each in snapshots if each.as_of <= self.now - self.snapshot_age]
                 pool = seen[-1] if seen else replace(snapshots[0], waiting=())
                 times = {"interval_seconds": INTERVAL, "lateness_seconds": self.lateness}
-                made = pace(pool, memory, now=self.now, **times)
-                memory, next_round = made.memory, self.now + INTERVAL
+                made, memory = pace(pool, memory, now=self.now, **times)
+                next_round = self.now + INTERVAL
                 arriving.append((self.now + self.lateness, made))
             while arriving and arriving[0][0] <= self.now:
                 shown = arriving.pop(0)[1]
@@ -146,7 +146,7 @@ class Model:
         mean = fmean(job.run for job in self.world.jobs)
         return PacedPool(self.now, jobs, sets, slots, reads, lambda source, _: rates.get(source), mean)
 
-    def choose(self, site: Site, shown: Pacing | None) -> Job | None:
+    def choose(self, site: Site, shown: Openings | None) -> Job | None:
         takers = [job for job in self.waiting if site not in job.refuses]
         if not self.is_paced:
             return takers[0] if takers else None

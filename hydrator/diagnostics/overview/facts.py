@@ -6,7 +6,7 @@ from datetime import datetime
 
 from hydrator.config import Settings
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.openings import REPORT_NAME, SavedOpenings
+from hydrator.domain.ads.openings import REPORT_NAME, PacedCycle
 from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot
 from hydrator.reconcile.demand import build_demand
@@ -39,7 +39,7 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
     snapshot = build_snapshot(
         state.memories, demand.dids, now=now, max_age=settings.daemon.max_age, never=never
     )
-    saved = store.load_report(REPORT_NAME, SavedOpenings)
+    saved = store.load_report(REPORT_NAME, PacedCycle)
     polls = settings.removal_guard.confirm_polls
     knowledge = DaemonKnowledge(
         now,

@@ -152,13 +152,16 @@ def describe_read(opening: Opening) -> str:
 
 
 REPORT_NAME: Final = "openings"
-"""The name of the report in the state, for ``Store.load_report``."""
+"""The name of the last :class:`PacedCycle` in the state, for ``Store.load_report``."""
 
 
 @dataclass(frozen=True, slots=True)
-class SavedOpenings:
-    """The openings of the cycle at ``at`` (Unix s), or the reason why it made none."""
+class PacedCycle:
+    """The openings of one cycle, or the reason why there are none. The state has those of the last cycle.
 
-    at: int
+    ``readers`` has, by source, the jobs that started with a read from it.
+    """
+
     openings: Openings | None = None
     none_reason: str | None = None
+    readers: Mapping[Site, int] = field(default_factory=dict)

@@ -14,8 +14,8 @@ from hydrator.domain.ads.openings import (
     Opening,
     Openings,
     Outlook,
+    PacedCycle,
     Reason,
-    SavedOpenings,
     write_openings,
 )
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, Unseen, to_unix
@@ -31,7 +31,6 @@ from hydrator.domain.ports import (
 )
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.openings import (
-    OpeningsSaver,
     Pacer,
     read_reads,
     read_sets,
@@ -349,25 +348,9 @@ def test_site_that_no_catalogue_lists_has_an_ad_with_openings_until_its_slots_ha
 def test_saved_openings_come_back(tmp_path):
     whole = replace(made(), outlooks={ONE: Outlook(Reason.TURN, (UK,), 3)})
     with Store.open_to_write(tmp_path) as store:
-        assert store.load_report(REPORT_NAME, SavedOpenings) is None
-        for saved in (SavedOpenings(7, whole), SavedOpenings(7, None, "why")):
+        assert store.load_report(REPORT_NAME, PacedCycle) is None
+        for saved in (PacedCycle(whole, readers={UK: 2}), PacedCycle(None, "why")):
             store.save_report(REPORT_NAME, saved)
-            assert store.load_report(REPORT_NAME, SavedOpenings) == saved
-        store.save_report(REPORT_NAME, {"at": 7, "openings": {"outlooks": {"k": ["oops", [], 1]}}})
-        assert store.load_report(REPORT_NAME, SavedOpenings) is None
-
-
-def test_openings_are_saved_when_they_change_and_once_a_minute():
-    class Saved:
-        count = 0
-
-        def save_report(self, key, body):
-            self.count += 1
-
-    saver, store = OpeningsSaver(), Saved()
-    first = paced(load(idle=IDLE, slots=SLOTS)).last
-    counts = []
-    for seconds, cycle in ((0, first), (30, first), (31, replace(first, none_reason="why")), (92, first)):
-        saver.save(store, cycle, NOON + timedelta(seconds=seconds))
-        counts.append(store.count)
-    assert counts == [1, 1, 2, 3]
+            assert store.load_report(REPORT_NAME, PacedCycle) == saved
+        store.save_report(REPORT_NAME, {"openings": {"outlooks": {"k": ["oops", [], 1]}}})
+        assert store.load_report(REPORT_NAME, PacedCycle) is None

@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import Reason, write_openings
+from hydrator.domain.ads.openings import Openings, Reason, write_openings
 from hydrator.domain.model import Site
 from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
 from hydrator.reconcile.pacing import (
     PacedPool,
-    Pacing,
     PacingMemory,
     RunningRead,
     SetBytes,
@@ -56,17 +55,16 @@ def at(*sizes: tuple[Site, int]) -> SetBytes:
     return SetBytes({(site,): size for site, size in sizes})
 
 
-def rounds(count: int, **world) -> Pacing:
+def rounds(count: int, **world) -> Openings:
     """Return the last of *count* rounds, one a minute, in which no job starts."""
     memory = PacingMemory()
     for number in range(count):
         now = 60.0 * number
-        made = pace(pool(**world, now=now), memory, now=now, interval_seconds=60, lateness_seconds=30)
-        memory = made.memory
+        made, memory = pace(pool(**world, now=now), memory, now=now, interval_seconds=60, lateness_seconds=30)
     return made
 
 
-def opened(made: Pacing) -> dict[Site, set[str]]:
+def opened(made: Openings) -> dict[Site, set[str]]:
     return {site: set(names) for site, names in made.openings.items() if names}
 
 
@@ -223,7 +221,7 @@ def test_jobs_that_insist_on_their_data_count_for_the_backlog_only():
     sets = {X: at((DE, GB)), Y: at((UK, 75 * GB))}
     groups = [SlotGroup(UK, ONE_CORE, FULL), SlotGroup(DE, ONE_CORE, FULL)]
     world = PacedPool(0.0, jobs, sets, groups, (), lambda *_: GBIT, 3600.0)
-    made = pace(world, PacingMemory(), now=0.0, interval_seconds=60, lateness_seconds=30)
+    made, _ = pace(world, PacingMemory(), now=0.0, interval_seconds=60, lateness_seconds=30)
     assert (opened(made), made.backlog) == ({}, {DE: 9, UK: 1})
 
 
@@ -231,24 +229,21 @@ def test_opening_at_a_busy_site_follows_the_free_slots():
     world = {"jobs": {X: 1}, "sets": {X: at((UK, 75 * GB))}}
     busy, late = {UK: slots(0, 1), DE: slots(0, 1)}, {PL: slots(1)}
     memory, times = PacingMemory(), {"interval_seconds": 60, "lateness_seconds": 30}
-    memory = pace(pool(busy, **world), memory, now=0.0, **times).memory
-    assert opened(pace(pool({**busy, **late}, **world, now=60.0), memory, now=60.0, **times)) == {
-        DE: {X},
-        PL: {X},
-    }
+    _, memory = pace(pool(busy, **world), memory, now=0.0, **times)
+    made, _ = pace(pool({**busy, **late}, **world, now=60.0), memory, now=60.0, **times)
+    assert opened(made) == {DE: {X}, PL: {X}}
 
 
-def rounds_until_x_joins(sets: dict[SetKey, SetBytes], x: SetBytes, count: int) -> Iterator[Pacing]:
+def rounds_until_x_joins(sets: dict[SetKey, SetBytes], x: SetBytes, count: int) -> Iterator[Openings]:
     """Make *count* rounds in which no slot takes the jobs of *sets*; X joins in the last two."""
     world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": {**sets, X: x}}
     memory = PacingMemory()
     for number in range(count):
         now = 60.0 * number
         jobs = dict.fromkeys(sets if number < count - 2 else [*sets, X], 1)
-        made = pace(
+        made, memory = pace(
             pool(**world, jobs=jobs, now=now), memory, now=now, interval_seconds=60, lateness_seconds=30
         )
-        memory = made.memory
         yield made
 
 
@@ -261,8 +256,7 @@ def test_room_at_home_is_waited_for_again_after_a_backlog_there():
     ):
         now = 60.0 * number
         given = pool(**world, now=now, run=run, reads=reads)
-        made = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
-        memory = made.memory
+        made, memory = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
         reasons.append(made.outlooks[X].reason)
     assert reasons == [Reason.BESIDE, Reason.TURN, Reason.BESIDE]
 
@@ -297,8 +291,7 @@ def test_lanes_whose_jobs_no_slot_takes_leave_the_next_lease_to_the_others():
     for number in range(10):
         now = 60.0 * number
         given = replace(pool(**world, now=now), waiting=waiting)
-        made = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
-        memory = made.memory
+        made, memory = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
         seen.append(opened(made)[DE])
     assert seen[::2] == [{"t:x~2"}, {"t:x~1"}, {"t:x~0"}, {"t:x~2"}, {"t:x~1"}]
 

@@ -18,10 +18,9 @@ from hydrator.diagnostics.overview.saved import (
 )
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.openings import Opening, Openings, write_openings
+from hydrator.domain.ads.openings import Opening, Openings, PacedCycle, write_openings
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_unix
 from hydrator.domain.staging_ports import StagingKind
-from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.view import REPORT_NAME, build_view
 from hydrator.staging.overview import StagingOverview
