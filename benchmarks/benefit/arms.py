@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from .workload import SITES
 
 _NAMES = "+RequiredDatasets = {$(listed)}\n"
-STEP = "DATALOCALITY_STEP = 1\n"
-"""The schedd rounds the end of a wait up to a second: real jobs are hours long, these are seconds."""
 
 
 @dataclass(frozen=True, slots=True)

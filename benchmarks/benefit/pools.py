@@ -18,7 +18,7 @@ from pathlib import Path
 from testbed.installation import Installation
 from testbed.pool import Pool, SiteSpec
 
-from .arms import STEP, Arm, listed_sites
+from .arms import Arm, listed_sites
 from .jobs import Record, read_records, submissions, write_files
 from .links import NAMESPACES, Links, lone_read_seconds
 from .workload import JOB_BYTES, SITES, SLOTS, BenefitJob, Cell, Workload, link_rate
@@ -105,7 +105,7 @@ def _install(stack: ExitStack, pool: Pool, workload: Workload, cell: Cell, arm: 
         pool,
         catalogue,
         poll_seconds=POLL_SECONDS,
-        extra={"all": POOL, "schedd": STEP},
+        extra={"all": POOL},
         settings=_network(link_rate(cell.read_seconds)),
         demand='patterns = ["*"]',
     )
