@@ -118,7 +118,7 @@ DATALOCALITY_JOINED = regexps("(^|,)([^:,]++)(?=,|$)", $(DATALOCALITY_WRITTEN), 
 """
 
 _TRANSFORM = rf"""
-# --- the transform: a job with RequiredDatasets gets a key, a rank, the end of its wait and a clause; other jobs stay as they are
+# --- the transform: a job with RequiredDatasets gets a key, a rank, the end of its wait and a clause
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    # The negotiator evaluates GPUPreference of every job: only a plain one stays. EVALMACRO X Y gives the macro X the value of Y.

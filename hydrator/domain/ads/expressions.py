@@ -96,6 +96,7 @@ HERE: Final[dict[Mode, str]] = {
 """``DataLocalityHere`` of jobs by mode, as the schedd's transform sets it.
 
 At a slot without the slot expressions a job of mode auto is matched when its wait is over.
+The parentheses after ``?:`` are needed, because it binds closer than ``>=``.
 """
 REQUIREMENT: Final = "(MY.DataLocalityHere =!= false)"
 """The clause of Requirements: condor_submit writes it by the pool configuration, else the transform adds it.
