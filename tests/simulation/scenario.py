@@ -200,14 +200,18 @@ class _Maker:
     def _make_rare(self) -> list[Fault]:
         """Return a situation that random faults meet too seldom; some seeds have none.
 
-        The collector restarts; a publisher can be read and takes long for what is sent; a daemon without its
-        state cannot search for patterns, or can neither read what is published nor ask a schedd.
+        The collector restarts; a sudden loss is approved; a publisher can be read and takes long for what is
+        sent; a daemon without its state cannot search for patterns, or can neither read what is published nor
+        ask a schedd.
         """
         chance, turn = self._numbers("rare"), self._seed % RARE_EVERY
         at, late = round(chance.uniform(60, 200), 1), round(chance.uniform(0, FAULT_SECONDS), 1)
         lost = Fault("lost state", "disk", 0, 20.0)
         if turn == 1:
             return [Fault("stall", f"publisher {chance.choice(('file', 'collector'))}", at, 500.0)]
+        if turn == 2:
+            lose = Fault("lose", f"catalogue {chance.choice(self.catalogues)}", at, 450.0)
+            return [lose, Fault("approve", "", round(at + 2.5 * POLL_SECONDS, 1))]
         if turn == 3:
             unread = [Fault("fail", f"publisher {name}", 0, 60.0) for name in ("file", "collector")]
             silent = Fault("fail", f"schedd {chance.choice(self.schedds)}", 0, 150.0)
