@@ -261,6 +261,11 @@ class Pacer:
         return self._paced_load if self.last.openings else None
 
     @property
+    def sites(self) -> frozenset[Site]:
+        """Return the sites with slots in the last answer of the pool: each may have an ad."""
+        return frozenset(group.site for group in self._load.slots) if self._load else frozenset()
+
+    @property
     def has_new_load(self) -> bool:
         """Return True if no cycle has made openings from the jobs and slots yet."""
         return self._load is not self._paced_load

@@ -332,7 +332,8 @@ class Reconciler:
         sources = self._schedds.unanswered_sources(state.demand)
         shown_sites = set(generations)
         if any(isinstance(ads, PublishError) for ads in published.values()):
-            shown_sites |= _named_sites(state, answers)  # any of them may have an ad that could not be read
+            # any of them may have an ad that could not be read
+            shown_sites |= _named_sites(state, answers) | self._pacer.sites
         return evaluate(
             state,
             answers,

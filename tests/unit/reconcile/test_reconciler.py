@@ -26,6 +26,7 @@ from hydrator.domain.model import (
     Withdraw,
     to_unix,
 )
+from hydrator.domain.ports import Resources, SlotGroup
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.misses import Miss
@@ -498,6 +499,18 @@ def test_lost_state_withholds_ads_that_no_publisher_can_read_back_now(wanted_by_
     world = wanted_by_two
     world.collector.is_broken = world.file.is_broken = True
     assert world.ask_and_run().held_reasons.keys() == {CAM, RAL}
+    world.collector.is_broken = world.file.is_broken = False
+    world.run(MINUTE)
+    assert L1 in states(world.collector)
+
+
+def test_lost_state_withholds_an_ad_of_which_only_slots_tell(wanted_by_two):
+    """Neither a publisher nor a catalogue names the site; its slots alone would make an empty ad."""
+    world = wanted_by_two
+    world.queues.slots = (SlotGroup(CAM, Resources(8), Resources(1)),)
+    world.catalogue.is_broken = world.other.is_broken = True
+    world.collector.is_broken = world.file.is_broken = True
+    assert world.ask_and_run().held_reasons.keys() == {CAM}
     world.collector.is_broken = world.file.is_broken = False
     world.run(MINUTE)
     assert L1 in states(world.collector)
