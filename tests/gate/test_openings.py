@@ -1,6 +1,6 @@
 """Jobs of mode auto read from elsewhere, one set after another; the file catalogue alone has their data.
 
-FAR has the data and no slots. Its uplink has 1 GB/s, so one job reads 500 GB in 500 s: longer than a round.
+FAR has the data and no slots. Its uplink has 1 GB/s, so one job reads 5 TB in 5,000 s: longer than a session.
 """
 
 import pytest
@@ -9,14 +9,14 @@ from tests.gate.early import begin_early
 
 pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.older, pytest.mark.timeout(900)]
 
-SIZE = 500 * 10**9
+SIZE = 5 * 10**12
 
 
 @begin_early
 def two_sets(installed):
     for name in ("read:one", "read:other"):
         installed.catalogue.add(name, SIZE, FAR="available")
-    return [installed.submit([name], mode="auto", seconds=900) for name in ("read:one", "read:other")]
+    return [installed.submit([name], mode="auto", seconds=7200) for name in ("read:one", "read:other")]
 
 
 def test_link_feeds_one_set_and_the_other_waits_for_its_turn(installed, begun):
@@ -25,7 +25,7 @@ def test_link_feeds_one_set_and_the_other_waits_for_its_turn(installed, begun):
     second, first = sorted(both, key=installed.pool.is_idle, reverse=True)
     assert installed.pool.job(first, "MATCH_EXP_DataLocalityStart", "DataLocality") == {
         "DataLocality": "auto",
-        "MATCH_EXP_DataLocalityStart": "read 500 s from FAR",
+        "MATCH_EXP_DataLocalityStart": "read 5000 s from FAR",
     }
     assert installed.pool.stays_idle(second)
     installed.remove(*both)
