@@ -214,6 +214,8 @@ class _Read(NamedTuple):
         return max(self.by_source, key=lambda source: (self.by_source[source], source), default=None)
 
 
+_BegunRead = tuple[float, float, SetKey]
+"""Start and seconds of a read that has begun or was allowed, and its set."""
 _Route = tuple[Site, Mapping[Holders, Sequence[Site]]]
 """A site away from the data, with the sources of the parts that it lacks, fastest first."""
 
@@ -334,11 +336,12 @@ class _Round:
         self._backlog: Counter[Site] = Counter()
         self._waiting_cores: defaultdict[Site, float] = defaultdict(float)  # by home
         self._local_jobs: defaultdict[Site, float] = defaultdict(float)  # those that take free slots
+        self._fed: defaultdict[Site, set[SetKey]] = defaultdict(set)  # by source, of reads in progress
         self._reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
-        begun: defaultdict[Site, list[tuple[float, float]]] = defaultdict(list)
+        begun: defaultdict[Site, list[_BegunRead]] = defaultdict(list)
         for read in pool.reads:
             self._reads_of[read.key].append(read)
-            begun[read.source].append((min(read.started_at, now), read.seconds))
+            begun[read.source].append((min(read.started_at, now), read.seconds, read.key))
         self._count_jobs(memory)
         self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
         self._unused = self._review_leases(memory.leases, begun)
@@ -348,9 +351,7 @@ class _Round:
 
     def run(self) -> tuple[Openings, PacingMemory]:
         """Open sets in turn; see :func:`pace`."""
-        outlooks = {
-            group[0]: Outlook(Reason.OPEN, tuple(lease.openings)) for group, lease in self._leases.items()
-        }
+        outlooks: dict[SetKey, Outlook] = {}
         ahead: Counter[Site] = Counter()
         kinds = self._kinds.values()
         bound = {kind for kind in kinds if kind.homes and not self._list_useful(kind, is_short=True)}
@@ -363,10 +364,14 @@ class _Round:
         for jobs in sorted(queue, key=self._order):
             outlook = self._decide(jobs)
             if outlook.reason is Reason.TURN and outlook.sites:
-                source = outlook.sites[0]
-                outlook = Outlook(Reason.TURN, (source,), self._leased_sets[source] + ahead[source])
+                (source,) = outlook.sites
+                outlook = Outlook(Reason.TURN, outlook.sites, len(self._fed[source]) + ahead[source])
                 ahead[source] += 1
             outlooks.setdefault(jobs.group[0], outlook)
+        for group, lease in self._leases.items():
+            best = min(lease.openings.values()).source
+            fed = self._fed[best] if best else set[SetKey]()
+            outlooks[group[0]] = Outlook(Reason.OPEN, tuple(lease.openings), len(fed | {group[0]}))
         turns = {group: jobs.turn for group, jobs in self._jobs.items()}
         watches = {group: jobs.watch for group, jobs in self._jobs.items() if jobs.watch}
         memory = PacingMemory(self._round, turns, watches, self._leases)
@@ -381,25 +386,28 @@ class _Round:
 
     # links
 
-    def _sum_seconds(self, begun: Mapping[Site, list[tuple[float, float]]]) -> defaultdict[Site, float]:
-        """Return the seconds that each link still needs for reads that have a start and a length.
+    def _sum_seconds(self, begun: Mapping[Site, list[_BegunRead]]) -> defaultdict[Site, float]:
+        """Return the seconds that each link still needs, and note the sets that it feeds.
 
         The sum does not depend on how the reads share the link.
         """
         seconds_left: defaultdict[Site, float] = defaultdict(float)
         for source, reads in begun.items():
             reads.sort()
-            end, future = -inf, 0.0
-            for start, seconds in reads:
+            busy_since, end, future = self._now, -inf, 0.0
+            for start, seconds, _ in reads:
                 if start > self._now:
                     future += seconds
                 else:
+                    busy_since = busy_since if start <= end else start
                     end = max(start, end) + seconds
             seconds_left[source] = max(0.0, end - self._now) + future
+            busy_since = busy_since if end > self._now else self._now
+            self._fed[source] = {key for start, _, key in reads if start >= busy_since}
         return seconds_left
 
     def _review_leases(
-        self, leases: Mapping[Group, Lease], begun: Mapping[Site, list[tuple[float, float]]]
+        self, leases: Mapping[Group, Lease], begun: Mapping[Site, list[_BegunRead]]
     ) -> Counter[Site]:
         """Keep or end each lease, and add the kept ones to *begun*; return by source the leases not used."""
         unused: Counter[Site] = Counter()
@@ -420,7 +428,8 @@ class _Round:
                 self._grant(jobs, lease)
                 if not was_refused:
                     for source, seconds in lease.by_source.items():
-                        begun[source].append((lease.opened_at + self._lateness, seconds * jobs_left))
+                        start = lease.opened_at + self._lateness
+                        begun[source].append((start, seconds * jobs_left, group[0]))
                 continue
             is_refused = has_slots and is_over and not started
             lanes = lanes.union(lease.lanes) if is_refused else lanes.difference(lease.lanes)
@@ -539,7 +548,7 @@ class _Round:
         return self._choose_reads(jobs, self._find_reads(jobs.size, routes), is_short)
 
     def _describe_home(self, jobs: _Jobs) -> Outlook:
-        return Outlook(Reason.BESIDE, jobs.kind.homes, jobs.kind.backlog - jobs.idle)
+        return Outlook(Reason.BESIDE, jobs.kind.homes, jobs.kind.backlog)
 
     def _is_passable(self, route: _Route) -> bool:
         """Return True if links have room for a read on *route*."""
@@ -661,4 +670,5 @@ class _Round:
         if not jobs.turn.is_refused:
             for source, seconds in lease.by_source.items():
                 self._leased_sets[source] += 1
+                self._fed[source].add(jobs.group[0])
                 self._reserved[source] += seconds * lease.jobs

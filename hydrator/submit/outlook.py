@@ -38,7 +38,7 @@ def describe_starts(
     """
     if made is None or to_unix(now) >= made.open_until or mode not in {None, "auto"}:
         return ""
-    outlooks = [(each, describe_outlook(set_key(each.dids), made)) for each in jobs]
+    outlooks = [(each, describe_outlook(set_key(each.dids), made, is_queued=False)) for each in jobs]
     parts = [f"{format_count(each.count, each.word)}: {text}" for each, text in outlooks if text]
     return shorten_list(parts, "; ")
 

@@ -193,9 +193,7 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     pool.wait(lambda: pool.jobs(selection), "the negotiator to refuse it")
     pool.wait(lambda: ask(installed, str(job))[0]["matching_sites"], "UK to say that its data is there")
     (answer,) = ask(installed, str(job), status=3)
-    assert answer["verdict"].startswith(
-        "it waits for a concurrency limit (license): the negotiator reported this "
-    )
+    assert answer["verdict"].startswith("it waits for a concurrency limit (license), the negotiator reports")
     assert answer["job"]["budget"]["most"] > 0, "the figures of the schedd's ad, for jobs that starve others"
     assert answer["matching_sites"] == ["UK"]
     assert (answer["could_run"], answer["remedy"]) == (False, None)

@@ -23,6 +23,8 @@ from hydrator.reconcile.demand import WRONG_KEY_TODO
 from .pool_facts import JobFacts, SlotDatasetState, SlotGroup
 
 AUTO = "auto"
+RECENT_SECONDS = 600
+"""Answers up to this age are of now, and have no age in a text: it would move with the clock."""
 WRONG_KEY = (
     "no site answers for the job's list of datasets, because its DataLocalityKey does not stand for this list"
     f" alone; it waits, or starts where its data is not: submit it again, {WRONG_KEY_TODO}"
@@ -234,7 +236,8 @@ def _find_reason(
     if state.state is None:
         return _find_reason_of_absence(did, site, knowledge, how)
     if state.state != DatasetState.AVAILABLE:
-        age = "" if state.as_of is None else f", read {format_duration(to_unix(now) - state.as_of)} ago"
+        seconds = 0 if state.as_of is None else to_unix(now) - state.as_of
+        age = f", read {format_duration(seconds)} ago" if seconds > RECENT_SECONDS else ""
         words = _state_text(state.state, state.fraction)
         return MissingReason.STATE, f"{did} is {words}{age}{how and f'; {how}'}", ()
     if state.as_of is None:

@@ -190,6 +190,7 @@ class JobFacts:
         requests: resources that the job requests.
         status_attributes: attributes of the job that explain its status.
         key: key by which the job's expressions look up its datasets; null: the job has no key.
+        lane: DataLocalityLane of the job.
         total_bytes: bytes of all datasets that the job names; null: a size is unknown.
         start: offer of the slot at the job's last start; null: none, or the job never started.
         has_cron_schedule: true if HTCondor runs the job again and again (cron_minute and others).
@@ -222,6 +223,7 @@ class JobFacts:
     requests: Mapping[str, float] = field(default_factory=dict)
     status_attributes: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
+    lane: int = 0
     total_bytes: Bytes | None = None
     start: StartRecord | None = None
     has_cron_schedule: bool = False
@@ -264,6 +266,7 @@ def parse_job(
         invalid_names=invalid_names,
         mode=parse_string_literal(ad.get("datalocality")),
         key=parse_string_literal(ad.get("datalocalitykey")),
+        lane=parse_integer(ad.get(contract.LANE.lower())) or 0,
         start=parse_start_record(
             *(
                 parse_string_literal(ad.get(name.lower(), "")[:MAX_TEXT_CHARS])

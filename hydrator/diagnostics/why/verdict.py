@@ -17,12 +17,13 @@ from hydrator.domain.text import (
     format_bytes,
     format_count,
     format_duration,
+    format_time,
     shorten_list,
 )
 from hydrator.domain.untrusted import nearest_moment, valid_number, valid_time
 
 from .explanation import MismatchCause, SiteMatch
-from .missing_data import AUTO, WRONG_KEY, list_moving_datasets
+from .missing_data import AUTO, RECENT_SECONDS, WRONG_KEY, list_moving_datasets
 from .obstacles import causes_of, list_reasons
 from .pool_facts import JobFacts, JobStatus, SlotGroup, SlotSetFacts
 
@@ -81,10 +82,6 @@ def _no_match_text(sites: Sequence[SiteMatch]) -> str:
     return "it matches no slot now"
 
 
-_RECENT_SECONDS = 600
-"""Ignore older answers of the negotiator, because the negotiator considers jobs about once a minute."""
-
-
 _NO_MATCH = "no match found"
 
 
@@ -105,17 +102,14 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
     if (
         not reason
         or rejected_at is None
-        or abs(to_unix(now) - rejected_at) > _RECENT_SECONDS  # the schedd's clock may be ahead of this host's
+        or abs(to_unix(now) - rejected_at) > RECENT_SECONDS  # the schedd's clock may be ahead of this host's
         or reason == _NO_MATCH
     ):
         return None
-    source = f"the negotiator reported this {format_duration(max(0, to_unix(now) - rejected_at))} ago"
     if limit := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
         names = limit[1].strip() or job.concurrency_limits
-        return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {source}"
-    if not matching_sites:
-        return None
-    return f"it waits for its turn ({reason}): {source}"
+        return f"it waits for a concurrency limit{f' ({names})' if names else ''}, the negotiator reports"
+    return f"it waits for its turn ({reason}), the negotiator reports" if matching_sites else None
 
 
 _STARTED = {JobStatus.RUNNING, JobStatus.TRANSFERRING, JobStatus.SUSPENDED, JobStatus.COMPLETED}
@@ -155,8 +149,9 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
     reason = job.status_attributes.get("LastRejMatchReason")
     rejected_at = valid_number(job.status_attributes.get("LastRejMatchTime"))
     if reason and rejected_at and job.status is JobStatus.IDLE:
-        ago = format_duration(to_unix(now) - rejected_at)
-        notes.append(f"the negotiator reported {ago} ago: {str(reason).strip()}")
+        is_recent = abs(to_unix(now) - rejected_at) <= RECENT_SECONDS
+        when = "reports" if is_recent else f"reported at {format_time(rejected_at, now)}"
+        notes.append(f"the negotiator {when}: {str(reason).strip()}")
     return tuple(notes)
 
 
@@ -232,13 +227,14 @@ def _closed_text(
 ) -> str:
     """Return what a job in mode auto waits for if it may not read now."""
     made = knowledge.openings if knowledge else None
-    outlook = made.outlooks.get(SetKey(job.key or "")) if made else None
+    key = SetKey(job.key or "")
+    outlook = made.outlooks.get(key) if made else None
     home = [group for group in groups if group.set_facts.share == 1]
     refusal = _refusal_text(job, home, knowledge, now)
-    if made and outlook and outlook.reason is Reason.OPEN:
-        return "other jobs of its set may start now; the turn of this job to read has not come"
     if made and outlook:
-        text = f"the job waits: {describe_outlook(job.key or '', made)}"
+        text = f"the job waits: {describe_outlook(key, made, lane=job.lane)}"
+        if outlook.reason is Reason.OPEN and made.is_open(key, job.lane):
+            return f"{text}; the slot ads there do not show it yet"
         if outlook.reason is not Reason.BESIDE:
             return text
         return text + (refusal if home else ", but the slot ads there lack some of it")

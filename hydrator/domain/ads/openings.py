@@ -42,11 +42,11 @@ class Reason(StrEnum):
     """The kinds of prospect of waiting jobs, as ``why`` explains them."""
 
     BESIDE = "beside"
-    """Their data is at the sites; before them, jobs of other sets wait there."""
+    """Their data is at the sites; so many idle jobs with data there wait, themselves included."""
     OPEN = "open"
-    """They may start at the sites now."""
+    """They, or those in some lanes, may start at the sites now; their link feeds so many sets."""
     TURN = "turn"
-    """Their turn to read has not come: the link of the site feeds other sets before them."""
+    """Their turn to read has not come: the link of the site feeds so many sets before them."""
     ABSENT = "absent"
     """No site has their data on disk; they may run anywhere after some minutes."""
     NOWHERE = "nowhere"
@@ -54,11 +54,11 @@ class Reason(StrEnum):
 
 
 class Outlook(NamedTuple):
-    """The prospect of a set's idle jobs; :class:`Reason` says what ``sites`` and ``before`` are."""
+    """The prospect of a set's idle jobs; :class:`Reason` says what ``sites`` and ``number`` are."""
 
     reason: Reason
     sites: tuple[Site, ...] = ()
-    before: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,10 @@ class Openings:
         by_name = self.openings.get(site, {})
         names = (key, *(f"{key}~{lane}" for lane in range(MAX_LANE + 1)))
         return min((by_name[name] for name in names if name in by_name), default=None)
+
+    def is_open(self, key: str, lane: int) -> bool:
+        """Return True if jobs of the set *key* in *lane* may start at a site away from their data."""
+        return any(key in names or f"{key}~{lane}" in names for names in self.openings.values())
 
 
 Lines = tuple[tuple[str, str], ...]
@@ -120,27 +124,40 @@ def _round_up(seconds: int) -> int:
     return -(-seconds // unit) * unit
 
 
-def describe_outlook(key: str, made: Openings) -> str:
-    """Return the prospect of the idle ``auto`` jobs of the set *key* in words; empty if it is unknown."""
+def describe_outlook(key: str, made: Openings, *, lane: int | None = None, is_queued: bool = True) -> str:
+    """Return the prospect of an ``auto`` job of the set *key* in words; empty if it is unknown.
+
+    Args:
+        key: the set.
+        made: the openings of the last round.
+        lane: the job's lane, which may be closed while others of the set are open; None: any lane.
+        is_queued: False for a job that is not among those that the daemon counted.
+    """
     outlook = made.outlooks.get(SetKey(key))
     if outlook is None:
         return ""
     sites = shorten_list(outlook.sites)
     if outlook.reason is Reason.BESIDE:
-        before = format_count(outlook.before, "job") if outlook.before > 0 else "no job"
-        return f"its data is at {sites}, with {before} of other sets before it"
+        others = outlook.number - is_queued
+        before = f"up to {format_count(others, 'job')}" if others > 0 else "no job"
+        return f"its data is at {sites}, with {before} before it there"
     if outlook.reason is Reason.TURN:
-        link = f"the link of {sites} feeds" if sites else "the daemon opens"
-        count = format_count(outlook.before, "set") if outlook.before else "jobs that started"
-        return f"its turn to read has not come: {link} {count} before it"
+        return _describe_turn(sites, outlook.number)
     if outlook.reason is Reason.ABSENT:
         return "no site has its data on disk; it may run anywhere ten minutes after the daemon first saw it"
     if outlook.reason is Reason.NOWHERE and sites:
         return f"no job may read from {sites}, where its data is ([network] excluded_sources)"
     if outlook.reason is Reason.NOWHERE:
         return "no site that could read its data has slots that are large enough for it"
-    reads = [one for site in outlook.sites if (one := made.find(key, site))]
-    return f"it may start now at {sites}" + (f" by {describe_read(min(reads))}" if reads else "")
+    best = min((one for site in outlook.sites if (one := made.find(key, site))), default=None)
+    if best and lane is not None and not made.is_open(key, lane):
+        return _describe_turn(best.source or "", outlook.number)
+    return f"it may start now at {sites}" + (f" by {describe_read(best)}" if best else "")
+
+
+def _describe_turn(source: str, sets: int) -> str:
+    link = f"the link of {source} feeds jobs of" if source else "the daemon opens"
+    return f"its turn to read has not come: {link} {format_count(sets, 'set')} before it"
 
 
 def describe_read(opening: Opening) -> str:

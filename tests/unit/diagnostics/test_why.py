@@ -323,7 +323,7 @@ def test_verdict_names_the_concurrency_limit_of_a_waiting_job():
         refused("concurrency limit license, tape reached |5|7.0|"), [slots(FINE)], None, now=NOON
     )
     assert answer.verdict == (
-        "it waits for a concurrency limit (license, tape): the negotiator reported this 1 min ago;"
+        "it waits for a concurrency limit (license, tape), the negotiator reports;"
         " otherwise it would match at CAM"
     )
     assert (answer.could_run, answer.remedy, answer.matching_sites) == (False, None, (CAM,))
@@ -336,7 +336,7 @@ def test_verdict_names_the_concurrency_limit_of_a_waiting_job():
     [
         (
             refused("concurrency limit license reached", ago=timedelta(seconds=-1)),
-            "it waits for a concurrency limit (license): the negotiator reported this 0 s ago",
+            "it waits for a concurrency limit (license), the negotiator reports",
         ),
         (
             refused("concurrency limit reached", concurrency_limits="license:2"),
@@ -973,15 +973,16 @@ TOLD = Catalogued(rule="5f3a", account="ops", reason="its rule is stuck: no quot
 
 
 def test_state_names_the_rule_with_account_reason_and_completion_time():
-    known = beliefs(CAM={L1: Fact(DatasetState.STAGING, NOON - MINUTE, 0.4, TOLD)})
-    told = SlotDatasetState(False, "STAGING", 0.4, to_unix(NOON - MINUTE))
+    read_at = NOON - 20 * MINUTE
+    known = beliefs(CAM={L1: Fact(DatasetState.STAGING, read_at, 0.4, TOLD)})
+    told = SlotDatasetState(False, "STAGING", 0.4, to_unix(read_at))
     answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
     (missing,) = answer.sites[0].reasons[0].missing_datasets
     assert missing.text == (
-        "lofar:L1 is STAGING 40 % (on its way), read 1 min ago; its rule is stuck: no quota;"
+        "lofar:L1 is STAGING 40 % (on its way), read 20 min ago; its rule is stuck: no quota;"
         " rule 5f3a of ops; expected to be complete in 1 h"
     )
-    assert (missing.rule, missing.as_of, missing.fraction) == ("5f3a", to_unix(NOON - MINUTE), 0.4)
+    assert (missing.rule, missing.as_of, missing.fraction) == ("5f3a", to_unix(read_at), 0.4)
     assert "expected to be complete in 1 h" in (answer.remedy or "")
     assert to_jsonable_python(answer)["sites"][0]["reasons"][0]["missing_datasets"][0]["rule"] == "5f3a"
 

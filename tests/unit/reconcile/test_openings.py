@@ -188,7 +188,7 @@ def paced(given: PoolLoad, now=NOON, **policy) -> Pacer:
 def test_set_whose_site_is_full_opens_where_slots_are_free():
     made = paced(load(idle=IDLE, slots=SLOTS)).last.openings
     assert made.openings == {UK: {}, DE: {ONE: Opening(8, UK, GB)}}
-    assert (made.backlog, made.outlooks[ONE]) == ({UK: 20}, Outlook(Reason.OPEN, (DE,)))
+    assert (made.backlog, made.outlooks[ONE]) == ({UK: 20}, Outlook(Reason.OPEN, (DE,), 1))
 
 
 def test_nothing_is_read_from_an_excluded_source():

@@ -24,7 +24,7 @@ GBIT = 125e6
 FULL = Resources(0.0)
 SMALL, BIG = Resources(1.0, 1000.0), Resources(1.0, 8000.0)
 BIG_JOB = Resources(1.0, 2000.0)
-X, Y = SetKey("t:x"), SetKey("t:y")
+X, Y, Z = SetKey("t:x"), SetKey("t:y"), SetKey("t:z")
 
 
 def slots(free: int = 0, busy: int = 0, each: Resources = ONE_CORE) -> list[tuple[Resources, Resources, int]]:
@@ -169,8 +169,8 @@ def test_pacing_opens(case):
 @pytest.mark.parametrize(
     ("sites", "count", "expected"),
     [
-        ({UK: slots(4), DE: slots(4)}, 1, (Reason.BESIDE, (UK,), 0)),
-        ({UK: slots(0, 1), DE: slots(4)}, 1, (Reason.OPEN, (DE,), 0)),
+        ({UK: slots(4), DE: slots(4)}, 1, (Reason.BESIDE, (UK,), 1)),
+        ({UK: slots(0, 1), DE: slots(4)}, 1, (Reason.OPEN, (DE,), 1)),
         ({UK: slots(0, 2, SMALL), DE: slots(4, 0, SMALL)}, 1, (Reason.NOWHERE, (), 0)),
     ],
 )
@@ -200,6 +200,41 @@ def test_outlook_of_a_set_in_turn_counts_the_sets_before_it():
     made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs=dict.fromkeys(sets, 1), sets=sets)
     turns = [outlook for outlook in made.outlooks.values() if outlook.reason is Reason.TURN]
     assert sorted(turns) == [(Reason.TURN, (UK,), before) for before in (1, 2, 3, 4)]
+
+
+def test_outlook_beside_the_data_counts_all_jobs_that_wait_there():
+    """Jobs of the same set, of others, and of other modes; at the better of two homes."""
+    jobs = [WaitingJobs(X, {0: 3}), WaitingJobs(Y, {0: 6}), WaitingJobs(Z, {0: 2}, is_auto=False)]
+    sets = {X: SetBytes({(UK, DE): 75 * GB}), Y: at((UK, 75 * GB)), Z: at((DE, 75 * GB))}
+    groups = [SlotGroup(UK, ONE_CORE, FULL), SlotGroup(DE, ONE_CORE, FULL)]
+    world = PacedPool(0.0, jobs, sets, groups, (), lambda *_: GBIT, 3600.0)
+    made, _ = pace(world, PacingMemory(), now=0.0, interval_seconds=60, lateness_seconds=30)
+    assert made.outlooks[X] == (Reason.BESIDE, (UK, DE), 5)
+    assert made.backlog == {UK: 9, DE: 5}
+
+
+@pytest.mark.parametrize(
+    ("reads", "number"),
+    [
+        ([RunningRead(Y, UK, PL, 600.0, 0.0)], 1),
+        ([RunningRead(Y, UK, PL, 600.0, 0.0), RunningRead(Z, UK, DE, 600.0, 0.0)], 2),
+        ([RunningRead(Y, UK, PL, 600.0, -9000.0), RunningRead(Z, UK, PL, 600.0, 0.0)], 1),  # Y has ended
+        ([RunningRead(X, UK, PL, 600.0, 0.0)], 1),
+        ([RunningRead(Y, UK, PL, 600.0, 0.0), RunningRead(Z, NL, PL, 600.0, 0.0)], 1),
+    ],
+)
+def test_outlook_of_a_set_in_turn_counts_the_sets_whose_jobs_read_now(reads, number):
+    made = rounds(
+        1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 1}, sets={X: at((UK, 75 * GB))}, reads=reads
+    )
+    assert made.outlooks == {X: (Reason.TURN, (UK,), number)}
+
+
+def test_outlook_of_an_open_lane_counts_the_sets_that_its_link_feeds():
+    reads = [RunningRead(Y, UK, PL, 60.0, 0.0)]
+    sets = {X: at((UK, 75 * GB))}
+    made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 7}, sets=sets, reads=reads)
+    assert (opened(made), made.outlooks) == ({DE: {"t:x~2"}}, {X: (Reason.OPEN, (DE,), 2)})
 
 
 def test_opening_says_how_long_what_and_from_where_jobs_read():

@@ -26,8 +26,8 @@ def test_prospect_of_each_set_is_named():
     jobs = [JobsOfSet((L1,), 8), JobsOfSet((L2,), 15), JobsOfSet((L3,), 1)]
     assert describe_starts(jobs, MADE, NOON) == (
         "8 jobs: it may start now at DE by reading 31 GB from UK in 4 min; 15 jobs: its data is at UK, with"
-        " 7 jobs of other sets before it; 1 job: its turn to read has not come: the link of UK feeds 2 sets"
-        " before it"
+        " up to 7 jobs before it there; 1 job: its turn to read has not come: the link of UK feeds jobs of"
+        " 2 sets before it"
     )
 
 

@@ -27,7 +27,7 @@ from hydrator.diagnostics.why.render import render_answer
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.expressions import HERE, START_TEXT
-from hydrator.domain.ads.openings import Openings, Outlook, Reason
+from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason
 from hydrator.domain.model import (
     DaemonKnowledge,
     DatasetState,
@@ -185,10 +185,9 @@ def test_job_that_no_negotiator_places_is_told_so(universe, name):
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ((Reason.BESIDE, (Site("UK"),), 7), "its data is at UK, with 7 jobs of other sets before it"),
-        ((Reason.BESIDE, (Site("UK"),), 0), "its data is at UK, with no job of other sets before it"),
-        ((Reason.TURN, (Site("UK"),), 2), "has not come: the link of UK feeds 2 sets before it"),
-        ((Reason.TURN, (Site("UK"),), 0), "the link of UK feeds jobs that started before it"),
+        ((Reason.BESIDE, (Site("UK"),), 8), "its data is at UK, with up to 7 jobs before it there"),
+        ((Reason.BESIDE, (Site("UK"),), 1), "its data is at UK, with no job before it there"),
+        ((Reason.TURN, (Site("UK"),), 2), "has not come: the link of UK feeds jobs of 2 sets before it"),
         ((Reason.TURN, (), 300), "has not come: the daemon opens 300 sets before it"),
         (
             (Reason.NOWHERE, (Site("UK"),)),
@@ -216,7 +215,7 @@ RETIRES = (
     " true in their START or resource limits"
 )
 SMALL = f"{REFUSED} it requests 2 cores; the largest slot there has 1 core"
-BESIDE = "the job waits: its data is at UK, with no job of other sets before it"
+BESIDE = "the job waits: its data is at UK, with no job before it there"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ BESIDE = "the job waits: its data is at UK, with no job of other sets before it"
 def test_auto_job_is_told_why_free_slots_do_not_take_it(at_home, elsewhere, sentence, of_row):
     """P1: at DE where its set is open, or at home; and the sentence does not move with the clock."""
     de = elsewhere(away("DE", 240)) if elsewhere else away("DE", None)
-    slots, known = (at_home(slot("UK", 1.0)), de), outlook(Reason.BESIDE, (Site("UK"),), 0)
+    slots, known = (at_home(slot("UK", 1.0)), de), outlook(Reason.BESIDE, (Site("UK"),), 1)
     for now in (NOW, NOW + 100):
         answer = explained(
             *slots, known=replace(known, now=from_unix(now)), now=now, RequestCpus="2",
@@ -263,7 +262,7 @@ def test_auto_job_is_told_why_free_slots_do_not_take_it(at_home, elsewhere, sent
     ],
 )
 def test_auto_job_is_told_if_waiting_for_slots_beside_its_data_is_in_vain(at_home, ending):
-    uk, known = slot("UK", 1.0), outlook(Reason.BESIDE, (Site("UK"),), 0)
+    uk, known = slot("UK", 1.0), outlook(Reason.BESIDE, (Site("UK"),), 1)
     uk.update(at_home)
     for now in (NOW, NOW + 100):
         answer = explained(
@@ -288,7 +287,7 @@ ABSENT = "submit the job again with a dataset name that exists, or without it"
 def test_job_with_some_absent_datasets_is_offered_to_run_without_them(mode):
     """Also an auto job: it would start away from its data, and not find them."""
     here = {L1: Fact(DatasetState.AVAILABLE, from_unix(NOW))}
-    known = replace(outlook(Reason.BESIDE, (Site("UK"),), 0), demanded_dids=frozenset({L1, L2}))
+    known = replace(outlook(Reason.BESIDE, (Site("UK"),), 1), demanded_dids=frozenset({L1, L2}))
     sizes = {L1: 10**9}
     snapshot = Snapshot({Site("UK"): SiteFacts(from_unix(NOW), here)}, bytes_total=sizes)
     ends = {} if mode == "auto" else {"DataLocalityAnyAfter": "undefined"}
@@ -316,10 +315,52 @@ def test_job_whose_requirements_have_no_data_clause_is_not_told_that_it_waits(mo
     assert "its Requirements have no DataLocalityHere" in answer.notes[0]
 
 
-def test_job_of_another_lane_is_told_that_others_of_its_set_may_start():
-    known = outlook(Reason.OPEN, (Site("DE"),))
-    answer = explained(full(slot("UK", 1.0)), away("DE", None), known=known)
-    assert answer.wait == "other jobs of its set may start now; the turn of this job to read has not come"
+@pytest.mark.parametrize(
+    ("name", "lane", "sentence"),
+    [
+        (f"{KEY}~2", 0, "its turn to read has not come: the link of UK feeds jobs of 3 sets before it"),
+        (
+            f"{KEY}~2",
+            2,
+            "it may start now at DE by reading 31 GB from UK in 4 min; the slot ads there do not",
+        ),
+        (KEY, 0, "it may start now at DE by reading 31 GB from UK in 4 min; the slot ads there do not"),
+    ],
+)
+def test_job_whose_set_is_open_is_told_if_its_lane_or_the_slots_are_not(name, lane, sentence):
+    made = Openings(
+        {Site("DE"): {name: Opening(240, Site("UK"), 31 * 10**9)}},
+        NOW + 600,
+        outlooks={KEY: Outlook(Reason.OPEN, (Site("DE"),), 3)},
+    )
+    slots = full(slot("UK", 1.0)), away("DE", None)
+    answer = explained(*slots, known=knowledge(openings=made), DataLocalityLane=str(lane))
+    assert answer.wait.startswith(f"the job waits: {sentence}")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [(Reason.BESIDE, (Site("UK"),), 8), (Reason.OPEN, (Site("DE"),), 1), (Reason.TURN, (Site("UK"),), 2)],
+)
+@pytest.mark.parametrize("read", [None, 240])
+def test_auto_job_has_the_same_answer_two_minutes_later(told, read):
+    """L2 is on tape at DE; the negotiator answered twice; the glideins of UK retire soon."""
+    tape = "['lofar:L1'=\"AVAILABLE\";'lofar:L2'=\"NEARLINE\"]"
+    de = away("DE", read)
+    de["DatasetStates"] = ExprTree(tape)
+    slots = refusing(slot("UK", 1.0)), small(de)
+    printed = {
+        render_answer(
+            explained(
+                *slots, known=replace(outlook(*told), now=from_unix(now)), now=now, RequestCpus="2",
+                DataLocalityExpectedSeconds="14400", LastRejMatchReason='"no match found"',
+                LastRejMatchTime=str(now - late),
+            )
+        )
+        for now, late in ((NOW, 7), (NOW + 120, 51))
+    }  # fmt: skip
+    (answer,) = printed
+    assert "the negotiator reports: no match found" in answer.lines
 
 
 @pytest.mark.parametrize(
@@ -481,7 +522,7 @@ def test_request_that_no_slot_fits_is_named_with_a_possible_amount(name, request
     assert len(answer.funnel) < 200
 
 
-@pytest.mark.parametrize("known", [None, outlook(Reason.BESIDE, (Site("UK"),), 0)])
+@pytest.mark.parametrize("known", [None, outlook(Reason.BESIDE, (Site("UK"),), 1)])
 @pytest.mark.parametrize("elsewhere", [None, 240])
 def test_auto_job_that_a_free_slot_beside_its_data_takes_waits_for_nothing(known, elsewhere):
     answer = explained(slot("UK", 1.0), away("DE", elsewhere), known=known)
