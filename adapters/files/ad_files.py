@@ -28,8 +28,9 @@ LEFTOVER_AFTER: Final = timedelta(minutes=10)
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 _MODE: Final = 0o644
-_SITE: Final = re.compile(r'^DataLocalitySite = "(?P<site>(?:[^"\\\n]|\\.)*)"$', re.MULTILINE)
-_NUMBER: Final = "^DataLocality{} = ([0-9]{{1,18}})$"
+# a pattern that begins with its text, not with ^, is found without a look at each character of a long line
+_SITE: Final = re.compile(r'\nDataLocalitySite = "(?P<site>(?:[^"\\\n]|\\.)*)"$', re.MULTILINE)
+_NUMBER: Final = "\nDataLocality{} = ([0-9]{{1,18}})$"
 _AS_OF: Final = re.compile(_NUMBER.format("AsOf"), re.MULTILINE)
 _OPEN_UNTIL: Final = re.compile(_NUMBER.format("OpenUntil"), re.MULTILINE)
 _GENERATION: Final = re.compile(_NUMBER.format("Generation"), re.MULTILINE)
@@ -134,7 +135,7 @@ def prepare_folder(folder: Path, clock: Clock) -> None:
 def _read_back(path: Path, now: datetime) -> PublishedAd:
     """Read the ad in *path*; raise OSError, or ValueError if the ad is incomplete or from another program."""
     data, status = read_regular(path, MAX_BYTES)
-    text = data.decode()
+    text = f"\n{data.decode()}"  # each line follows a line feed
     last_line = _LAST_LINE.search(text)
     if not last_line:
         raise ValueError("the file is incomplete: its last line is not DataLocalityVersion")

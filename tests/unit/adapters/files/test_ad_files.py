@@ -109,6 +109,7 @@ def test_withdrawing_before_any_publication_raises_no_error(publisher):
         (ad(L1, site=RAL).text, "not the site in the file's name"),
         (ad(L1).text.replace("AsOf = 1", "AsOf = x1"), "not an ad of this daemon"),
         (ad(L1).text + ad(L1).text, "not an ad of this daemon"),
+        (ad(L1).text.replace("DataLocalityGen", "OldDataLocalityGen"), "not an ad of this daemon"),
         (ad(L1).text.replace("Version = 1", "Version = 2"), "the ad has contract version 2, not 1"),
         (ad(L1).text.replace("Version = 1", "Version = 12345678901"), "incomplete"),
     ],
