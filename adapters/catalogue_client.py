@@ -3,19 +3,23 @@
 The worker sends a survey in parts (:mod:`adapters.catalogue_server`). This process checks each part before it
 uses it, because the worker runs foreign code.
 
-The worker reports each question before it asks its server (:func:`adapters.worker.announce`). If the worker
-ends at a question, the datasets of the question become suspects: the others are asked again without them, and
-then the suspects alone, halved until one dataset is found. That one is asked again after 1, 3, 7, … polls.
+The worker reports each question before it asks its server (:func:`adapters.worker.announce`); without a
+report, the request is the question. If the worker ends at a question, the datasets of the question become
+suspects: the others are asked again without them, and then the suspects alone in a second process, halved
+until one dataset is found. That one is asked again after each poll, in a process that may end, so that a poll
+after it is well has it again, and neither the worker's memory of the others nor their answers are lost.
 
 A worker of Rucio counts datasets that are new to it, which takes minutes for thousands. So it is asked about
 500 of them first, those with the oldest answers, then about these and more: what it answered before it ended,
 or before Rucio failed, stays fresh.
 """
 
+import math
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Protocol
 
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
@@ -51,7 +55,8 @@ MAX_FOUND = 50_000
 """Datasets that the daemon is made for; each costs a poll."""
 _MAX_ENDS = 16
 """A poll starts its worker again at most so often: ten halvings find one dataset in a thousand."""
-_MAX_SKIPPED_POLLS = 63
+_ASKING_SECONDS = 10.0
+"""After so long no further question about a single suspect begins between two polls."""
 _PORTIONS_SECONDS = 120.0
 """After so long no further portion is asked in a poll."""
 _FIRST_PORTION = 500
@@ -167,21 +172,6 @@ class _WorkerEnded(Exception):
         self.dids = dids
 
 
-@dataclass(slots=True)
-class _Suspect:
-    """Datasets at which the worker ended, how often this happened to them alone, and the polls to skip."""
-
-    reason: str
-    failures: int = 0
-    polls_to_skip: int = 0
-
-    def fail(self, reason: str) -> None:
-        """Record that the worker ended at this dataset alone."""
-        self.reason = reason
-        self.failures += 1
-        self.polls_to_skip = min(2**self.failures - 1, _MAX_SKIPPED_POLLS)
-
-
 class Supervised(Protocol):
     """A worker: :class:`adapters.worker.Worker`, or one of a test."""
 
@@ -189,7 +179,15 @@ class Supervised(Protocol):
     def exchange(
         self, request: Message, seconds: float, on_part: Callable[[Any], None] | None = None
     ) -> Message: ...
+    def beside(self) -> "Supervised": ...
     def close(self) -> None: ...
+
+
+def _start_thread(work: Callable[[], object]) -> Callable[[], object]:
+    """Start *work* in a thread; return the function that waits for its end."""
+    thread = threading.Thread(target=work, name="suspects", daemon=True)
+    thread.start()
+    return thread.join
 
 
 class WorkerCatalogue:
@@ -197,12 +195,12 @@ class WorkerCatalogue:
 
     *quiet_seconds* is the longest time without a line of the worker: a longer answer of the server ends it.
     A poll has no limit, for it makes progress. *maker* names the plugin that it runs, if any, and who made
-    it. Tests replace *monotonic*.
+    it. Tests replace *monotonic* and *start_thread*.
 
     One dataset may be too much for a client. So if the worker ends, the datasets of its last question become
-    *suspects*: the poll asks about all others first, then about each half of the suspects, and halves the
-    groups at which the worker ends again. A dataset at which it ended alone is left out of more and more
-    polls.
+    *suspects*: the poll asks about all others first, then a second worker about half of the suspects, about a
+    quarter if it ends again, and so on. A thread asks about the datasets at which it ended alone, in turn,
+    between the end of a poll and the next.
 
     A worker that *is_slow_at_first* (Rucio's, which counts the files of each new dataset) keeps the datasets
     of its last question. When it is new, it is asked in *portions*: first the datasets without facts or with
@@ -218,13 +216,21 @@ class WorkerCatalogue:
         is_slow_at_first: bool = False,
         maker: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        start_thread: Callable[[Callable[[], object]], Callable[[], object]] = _start_thread,
     ) -> None:
         self.name = name
         self._maker = maker
         self._worker = worker
         self._quiet_seconds = quiet_seconds
         self._rows: dict[Did, Seen] = {}
-        self._suspects: dict[frozenset[Did], _Suspect] = {}
+        self._suspects: dict[Did, str] = {}
+        """Datasets at which the worker ended, those asked longest ago first, each with the reason."""
+        self._lone_suspects: set[Did] = set()
+        """Those of them at which it ended alone; they are asked after a poll, the others at its end."""
+        self._start_thread = start_thread
+        self._end_asking: Callable[[], object] = lambda: None
+        """Waits for the questions after the last poll: the worker may use all of its memory again."""
+        self._second: Supervised | None = None
         self._recounts: set[Did] = set()
         self._ends_left = 0
         self._is_slow_at_first = is_slow_at_first
@@ -254,6 +260,7 @@ class WorkerCatalogue:
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :meth:`hydrator.domain.ports.Catalogue.find`."""
+        self._end_asking()
         found: set[Did] = set()
 
         def receive(part: Mapping[str, Any]) -> None:
@@ -261,7 +268,7 @@ class WorkerCatalogue:
             found.update(map(Did, names[: MAX_FOUND + 1 - len(found)]))
 
         try:
-            self._exchange({"call": "find", "patterns": sorted(patterns)}, receive)
+            self._exchange(self._worker, {"call": "find", "patterns": sorted(patterns)}, receive)
         except _WorkerEnded as end:
             raise CatalogueUnreachable(self.name, str(end)) from None
         if len(found) > MAX_FOUND:
@@ -271,8 +278,11 @@ class WorkerCatalogue:
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :meth:`hydrator.domain.ports.Catalogue.read`."""
+        self._end_asking()
         self._ends_left = _MAX_ENDS
-        self._suspects = {group & dids: one for group, one in self._suspects.items() if group & dids}
+        self._suspects = {did: why for did, why in self._suspects.items() if did in dids}
+        self._lone_suspects.intersection_update(self._suspects)
+        again = [did for did in self._suspects if did in self._lone_suspects]
         forgotten = self._rows.keys() - dids
         for did in forgotten:
             del self._rows[did]
@@ -285,10 +295,23 @@ class WorkerCatalogue:
             if not readings or self._last is None:
                 raise
             survey = replace(self._last, readings=dict.fromkeys(dids, Unseen(error.reason)))
-        return replace(survey, readings={**survey.readings, **readings, **self._read_suspects()})
+        if todo := [did for did in self._suspects if did not in self._lone_suspects]:
+            self._second = self._worker.beside()
+            readings.update(self._ask_suspects(todo, (len(todo) + 1) // 2, self._second))
+        for did in self._suspects.keys() - readings.keys():
+            why = f"its worker ended at this dataset, which is asked last and alone: {self._suspects[did]}"
+            readings[did] = Unseen(why)
+        if again:
+            self._second = second = self._worker.beside()
+            self._ends_left = _MAX_ENDS
+            ends_at = self._monotonic() + _ASKING_SECONDS
+            self._end_asking = self._start_thread(lambda: self._ask_suspects(again, 1, second, ends_at))
+        return replace(survey, readings={**survey.readings, **readings})
 
     def close(self) -> None:
         self._worker.close()
+        if self._second:
+            self._second.close()
 
     def _read_sound(self, dids: AbstractSet[Did], readings: dict[Did, Reading], more: Message) -> Survey:
         """Ask about all datasets but the suspects, and add the answers to *readings*; return the last survey.
@@ -298,7 +321,7 @@ class WorkerCatalogue:
         asked nothing, or was silent when asked about all.
         """
         while True:
-            sound = dids - readings.keys() - frozenset[Did]().union(*self._suspects)
+            sound = dids - readings.keys() - self._suspects.keys()
             try:
                 survey = self._read_portions(self._split(sound), readings, more)
             except _WorkerEnded as end:
@@ -309,7 +332,7 @@ class WorkerCatalogue:
                     raise CatalogueUnreachable(self.name, str(end)) from None
                 if not end.has_ended_itself:
                     self._ends_left = 1  # a slow server takes a whole limit each time
-                self._suspects.update({half: _Suspect(str(end)) for half in _halve(end.dids & sound)})
+                self._suspects.update(dict.fromkeys(sorted(end.dids & sound), str(end)))
             else:
                 return survey
 
@@ -325,6 +348,7 @@ class WorkerCatalogue:
         while True:
             portion = portions.pop(0)
             try:
+                self._last_asked = portion
                 survey = self._ask(portion, **more)
             except CatalogueError:  # perhaps the oldest are those without an answer
                 if not portions:
@@ -354,60 +378,70 @@ class WorkerCatalogue:
             size += max(_FIRST_PORTION, (len(known) + size) // 2)
         return [*portions, dids]
 
-    def _read_suspects(self) -> dict[Did, Reading]:
-        """Ask about each group of suspects alone; halve a group at which the worker ends, and ask again."""
+    def _ask_suspects(
+        self, todo: list[Did], size: int, second: Supervised, ends_at: float = math.inf
+    ) -> dict[Did, Reading]:
+        """Ask *second* about *todo*, *size* datasets at a time, until *ends_at*; return the answers.
+
+        After an end of its process ask about half as many, after an answer about twice as many: perhaps the
+        server was sick, and is well now. Datasets with an answer are suspects no longer.
+        """
         readings: dict[Did, Reading] = {}
-        todo = []
-        for group, suspect in self._suspects.items():
-            suspect.polls_to_skip -= 1
-            if suspect.polls_to_skip < 0:
-                todo.append(group)
-        while todo and self._ends_left > 0:
-            group = todo.pop()
+        while todo and self._ends_left > 0 and self._monotonic() < ends_at:
+            group = todo[:size]
+            for did in group:  # the next turn begins with the others
+                self._suspects[did] = self._suspects.pop(did)
             try:
-                readings.update(self._ask(group, forget=[], recount=[]).readings)
-                del self._suspects[group]
-            except CatalogueError as error:  # the server does not answer: this says nothing about the group
-                readings.update(dict.fromkeys(group, Unseen(error.reason)))
+                readings.update(self._ask(frozenset(group), second).readings)
             except _WorkerEnded as end:
                 self._ends_left -= 1 if end.has_ended_itself else self._ends_left
-                if len(group) == 1:
-                    self._suspects[group].fail(str(end))
+                size = max(1, len(group) // 2)
+                if len(group) > 1:
                     continue
-                del self._suspects[group]
-                halves = {half: _Suspect(str(end)) for half in _halve(group)}
-                self._suspects.update(halves)
-                todo += halves
-        for group, suspect in self._suspects.items():
-            reason = f"its worker ended at this dataset, which is asked last and alone: {suspect.reason}"
-            for did in group - readings.keys():
-                readings[did] = Unseen(reason)
+                self._lone_suspects.update(group)
+                self._suspects.update(dict.fromkeys(group, str(end)))
+            except CatalogueError as error:  # the server does not answer: this says nothing about the group
+                readings.update(dict.fromkeys(group, Unseen(error.reason)))
+            except WorkerBug as bug:  # the next poll reports it, if it happens again
+                readings.update(dict.fromkeys(group, Unseen(str(bug))))
+                self._absolve(group)
+            else:
+                self._absolve(group)
+                size = 2 * len(group)
+            del todo[: len(group)]
+        second.close()
         return readings
 
-    def _ask(self, dids: AbstractSet[Did], **more: Any) -> Survey:  # noqa: ANN401  (JSON)
-        """Return the survey of *dids* alone.
+    def _absolve(self, dids: Collection[Did]) -> None:
+        self._lone_suspects.difference_update(dids)
+        for did in dids:
+            del self._suspects[did]
+
+    def _ask(self, dids: AbstractSet[Did], second: Supervised | None = None, **more: Any) -> Survey:  # noqa: ANN401  (JSON)
+        """Return the survey of *dids* alone, by the worker or by a *second* one that keeps no rows.
 
         Raises:
             _WorkerEnded: the worker ended before the end of its answer.
             CatalogueError: the catalogue failed, or an answer of the worker is not valid.
         """
         readings: dict[Did, Reading] = {}
-        self._last_asked = dids
+        earlier = {} if second else self._rows
 
         def receive(part: Mapping[str, Any]) -> None:
             rows = _ROWS.validate_python(part.get("rows"), strict=False)
-            readings.update(_read_rows(rows, self._rows, dids))
+            readings.update(_read_rows(rows, earlier, dids))
 
+        request = {"call": "read", "dids": sorted(dids), "forget": [], "recount": [], **more}
         try:
-            answer = self._exchange({"call": "read", "dids": sorted(dids), **more}, receive)
+            answer = self._exchange(second or self._worker, request, receive)
             summary = _SUMMARY.validate_python(answer)
         except ValidationError as error:
             raise self._garbled(error) from None
         started_at = from_micros(summary.started_at)
         for did, reading in readings.items():
-            if reading is self._rows.get(did):  # the row is the same as before
+            if reading is earlier.get(did):  # the row is the same as before
                 readings[did] = replace(reading, as_of=started_at)
-        self._rows.update((did, seen) for did, seen in readings.items() if isinstance(seen, Seen))
+        earlier.update((did, seen) for did, seen in readings.items() if isinstance(seen, Seen))
         if summary.login:
             since, until = summary.login
             self.token_validity = TokenValidity(from_micros_or_none(since), from_micros(until))
@@ -419,8 +453,10 @@ class WorkerCatalogue:
             frozenset(summary.unmapped),
         )
 
-    def _exchange(self, request: Message, receive: Callable[[Mapping[str, Any]], None]) -> Any:  # noqa: ANN401
-        asked: frozenset[Did] = frozenset()
+    def _exchange(
+        self, worker: Supervised, request: Message, receive: Callable[[Mapping[str, Any]], None]
+    ) -> Any:  # noqa: ANN401
+        asked = frozenset(map(Did, request.get("dids", ())))
 
         def on_part(part: Any) -> None:  # noqa: ANN401  (JSON)
             nonlocal asked
@@ -430,7 +466,7 @@ class WorkerCatalogue:
                 receive(part)
 
         try:
-            answer = self._worker.exchange(request, self._quiet_seconds, on_part)
+            answer = worker.exchange(request, self._quiet_seconds, on_part)
         except WorkerFailed as failure:
             raise _WorkerEnded(failure, asked) from None
         except WorkerRefused as refusal:
@@ -444,10 +480,3 @@ class WorkerCatalogue:
     def _garbled(self, error: Exception) -> CatalogueGarbled:
         problem = list_problems(error)[0] if isinstance(error, ValidationError) else error
         return CatalogueGarbled(self.name, f"the answer of its worker: {problem}")
-
-
-def _halve(dids: frozenset[Did]) -> list[frozenset[Did]]:
-    """Return *dids* in two halves; one dataset is one half."""
-    ordered = sorted(dids)
-    half = (len(ordered) + 1) // 2
-    return [frozenset(each) for each in (ordered[:half], ordered[half:]) if each]

@@ -156,7 +156,8 @@ class _Process:
             if searched > self._max_line_bytes:
                 raise WorkerFailed(f"its process answered a line of more than {self._max_line_bytes} bytes")
             if not select.select([self._channel], [], [], min(remaining_seconds, _WATCH_SECONDS))[0]:
-                self._check_resident_size()
+                if self.resident_bytes() > self._limit_bytes:
+                    raise WorkerFailed(_describe_memory(self._limit_bytes))
                 self._cut_stderr()
                 continue
             chunk = self._channel.recv(1 << 18)
@@ -167,11 +168,11 @@ class _Process:
         del self._buffer[: end + 1]
         return line
 
-    def _check_resident_size(self) -> None:
-        with suppress(OSError, IndexError):  # the process has ended: the next read tells
-            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-            if pages * os.sysconf("SC_PAGE_SIZE") > self._limit_bytes:
-                raise WorkerFailed(_describe_memory(self._limit_bytes))
+    def resident_bytes(self) -> int:
+        """Return the resident size; 0 if the process has ended."""
+        with suppress(OSError, IndexError):
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return 0
 
     def _cut_stderr(self) -> None:
         """Empty the file of what the process has printed, if this is much: it must not fill the disk."""
@@ -336,6 +337,20 @@ class Worker:
             except BaseException:
                 self._discard()
                 raise
+
+    def beside(self) -> "Worker":
+        """Return a second worker of this kind, which has the memory that the process of this one leaves.
+
+        So both together need no more than the limit, while this one is idle.
+        """
+        process = self._process
+        return Worker(
+            self._command,
+            limit_bytes=max(1, self.limit_bytes - (process.resident_bytes() if process else 0)),
+            env=self._env,
+            setup=self._setup,
+            max_line_bytes=self._max_line_bytes,
+        )
 
     def close(self) -> None:
         """End the process, also while an exchange waits for its answer; closing twice is not an error.

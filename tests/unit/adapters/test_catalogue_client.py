@@ -62,12 +62,25 @@ class Told:
 
 
 class Fragile:
-    """A worker in this process. It asks its server in batches of 100, and ends at each of ``poison``."""
+    """A worker in this process. It asks its server in batches of 100, and ends at each of ``poison``.
 
-    def __init__(self, catalogue: Told, poison=(), garble: Callable[[Any], Any] = lambda part: part) -> None:
+    ``second`` is the worker beside it; a catalogue that asks no more than one question at a time needs one.
+    """
+
+    def __init__(
+        self,
+        catalogue: Told,
+        poison=(),
+        garble: Callable[[Any], Any] = lambda part: part,
+        *,
+        is_silent=False,
+    ) -> None:
         self.catalogue = catalogue
         self.poison = frozenset(map(Did, poison))
         self.slow: frozenset[Did] = frozenset()
+        self.is_silent = is_silent
+        self.ends = 0
+        self.second: Fragile | None = None
         self.requests: list[Message] = []
         self.parts: list[Message] = []
         self.garble = garble
@@ -76,6 +89,14 @@ class Fragile:
 
     def start(self) -> None: ...
     def close(self) -> None: ...
+
+    def beside(self) -> "Fragile":
+        if self.second is None:
+            self.second = Fragile(self.catalogue, garble=self.garble, is_silent=self.is_silent)
+        self.second.poison, self.second.slow = self.poison, self.slow
+        self.second.before_request = self.before_request
+        self.second._server = CatalogueServer(self.catalogue, self.catalogue)
+        return self.second
 
     def exchange(
         self, request: Message, seconds: float, on_part: Callable[[Any], None] | None = None
@@ -86,13 +107,15 @@ class Fragile:
         try:
             return self._answer(request, on_part)
         except WorkerFailed:
+            self.ends += 1
             self._server = CatalogueServer(self.catalogue, self.catalogue)
             raise
 
     def _answer(self, request: Message, on_part: Callable[[Any], None]) -> Message:
         dids = request.get("dids", [])
         for batch in (dids[start : start + 100] for start in range(0, len(dids), 100)):
-            on_part({"asks": batch})
+            if not self.is_silent:
+                on_part({"asks": batch})
             if not self.poison.isdisjoint(batch) or not self.slow.isdisjoint(batch):
                 raise WorkerFailed("its process needs too much", has_ended_itself=self.slow.isdisjoint(batch))
         parts: list[Message] = []
@@ -103,11 +126,27 @@ class Fragile:
         return answer
 
 
+def at_once(work: Callable[[], None]) -> Callable[[], None]:
+    """A thread that has ended before the poll returns."""
+    work()
+    return lambda: None
+
+
+def as_late_as_possible(work: Callable[[], None]) -> Callable[[], None]:
+    """A thread that works when the next poll waits for it."""
+    waiting = [work]
+    return lambda: waiting.pop()() if waiting else None
+
+
 def proxy(
-    told: Told, *, is_slow_at_first=False, monotonic=lambda: 0.0, **more: Any
+    told: Told, *, is_slow_at_first=False, monotonic=lambda: 0.0, start_thread=at_once, **more: Any
 ) -> tuple[WorkerCatalogue, Fragile]:
     worker = Fragile(told, **more)
-    options = {"is_slow_at_first": is_slow_at_first, "monotonic": monotonic}
+    options = {
+        "is_slow_at_first": is_slow_at_first,
+        "monotonic": monotonic,
+        "start_thread": start_thread,
+    }
     return WorkerCatalogue("told", worker, 60, **options), worker
 
 
@@ -236,21 +275,58 @@ def stale(survey: Survey) -> set[Did]:
     return {did for did in THOUSAND if not isinstance(survey.readings[did], Seen)}
 
 
-def test_dataset_at_which_the_worker_ends_is_found_named_and_asked_seldom():
-    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}), poison=["lofar:L777"])
+def take(worker: Fragile) -> tuple[list[int], list[int]]:
+    """Return the sizes of the requests to *worker*, and to that beside it, since the last call."""
+    sizes = []
+    for one in (worker, worker.beside()):
+        sizes.append([len(request.get("dids", ())) for request in one.requests])
+        one.requests.clear()
+    return sizes[0], sizes[1]
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+@pytest.mark.parametrize("start_thread", [at_once, as_late_as_possible])
+def test_dataset_that_ends_the_worker_is_named_and_asked_in_a_process_of_its_own(is_silent, start_thread):
+    """A worker that reports no question, such as a plugin's, ended at the whole request."""
+    told = Told({did: Seen(NOON) for did in THOUSAND})
+    catalogue, worker = proxy(told, poison=["lofar:L777"], is_silent=is_silent, start_thread=start_thread)
     first = catalogue.read(THOUSAND)
     assert stale(first) == {"lofar:L777"}
     assert "its worker ended at this dataset" in first.readings[Did("lofar:L777")].reason
-    polls = []
     for _ in range(12):
-        worker.requests.clear()
-        assert stale(catalogue.read(THOUSAND)) == {"lofar:L777"}
-        polls.append(len(worker.requests))
-    assert polls == [1, 2, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1]
+        take(worker)
+        survey = catalogue.read(THOUSAND)
+        assert stale(survey) == {"lofar:L777"}
+        assert {one.as_of for one in survey.readings.values() if isinstance(one, Seen)} == {told.now}
+        catalogue.find(["*"])
+        assert take(worker) == ([999, 0], [1])
+    assert worker.ends == 1, "it keeps what it knows of the others"
     worker.poison = frozenset()
-    for _ in range(8):
-        last = catalogue.read(THOUSAND)
-    assert not stale(last)
+    catalogue.read(THOUSAND)
+    assert not stale(catalogue.read(THOUSAND)), "two intervals later"
+
+
+def test_datasets_that_end_their_process_are_asked_in_turn_for_ten_seconds_after_a_poll():
+    now = 0.0
+    poison = [f"lofar:L{n}" for n in range(5)]
+    told = Told({did: Seen(NOON) for did in THOUSAND})
+    catalogue, worker = proxy(told, poison=poison, monotonic=lambda: now)
+    while stale(catalogue.read(THOUSAND)) > set(poison):
+        pass
+
+    def take_long(number: int) -> None:
+        nonlocal now
+        now += 4
+
+    worker.before_request = take_long
+    asked = []
+    for _ in range(5):
+        worker.beside().requests.clear()
+        assert stale(catalogue.read(THOUSAND)) == set(poison)
+        assert len(worker.beside().requests) == 3
+        asked += [did for request in worker.beside().requests for did in request["dids"]]
+    assert {asked.count(did) for did in poison} == {3}
+    assert len(set(asked[:5])) == 5
 
 
 MANY = frozenset(Did(f"lofar:L{n:04}") for n in range(3000))

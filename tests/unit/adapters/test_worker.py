@@ -116,6 +116,21 @@ def test_worker_that_leaks_is_replaced_at_its_limit(bench: Bench):
 
 
 @pytest.mark.outside
+def test_worker_beside_another_has_the_memory_that_this_one_leaves(bench: Bench):
+    one = bench.worker()
+    for _ in range(3):
+        ask(one, "leak")
+    second = one.beside()
+    bench.workers.append(second)
+    assert second.limit_bytes < 110_000_000
+    assert ask(second, "fine") == "fine"
+    with pytest.raises(WorkerFailed, match="needs more than"):
+        ask(second, "allocate", 60)
+    assert ask(one, "fine") == "fine"
+    assert (one.restart_count, len(bench.started)) == (0, 2)
+
+
+@pytest.mark.outside
 def test_each_part_gives_more_time(bench: Bench):
     parts: list[int] = []
     assert ask(bench.worker(), "parts", 1.5, parts.append) == "parts"
