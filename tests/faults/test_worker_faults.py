@@ -1,7 +1,6 @@
 """A sick catalogue beside sound ones, in a real daemon: its worker ends, and nothing else changes."""
 
 import os
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,11 +18,15 @@ from .process import Daemon
 
 MEGABYTES = 49
 GROWTH_BYTES = 32_000_000
-POLL_SECONDS = 1.0
-FRESH_SECONDS = 8.0
-"""Within so many seconds a change of a sound catalogue is published, on a busy machine too."""
-NEEDED_BYTES = 1_500_000_000
-"""As `hydrator check` adds it up: the daemon 300 MB, two files 500 MB each, the plugin 200 MB."""
+POLL_SECONDS = 5.0
+"""Longer than a cycle waits for a catalogue, as the default is."""
+POLLS_OF_A_CHANGE = 3
+"""A change is published with the answer of the poll after it: the first is of the poll that runs, and the
+third is counted after the second is published."""
+POLLS_UNTIL_BACK = 4
+"""The sick catalogue's poll that runs when it is well again, the two after it, and that after publishing."""
+NEEDED_BYTES = 1_400_000_000
+"""As `hydrator check` adds it up: the daemon 300 MB, two files 500 MB each, the plugin 100 MB."""
 SICK, SOUND = "lofar:sick", "lofar:L2"
 DATASETS = "/replicas"
 
@@ -105,9 +108,16 @@ def catalogue(name, options, clock):
 
 
 class Beside:
-    """A daemon with a sound catalogue beside a sick one; ``before`` are the words before its command."""
+    """A daemon with two sound catalogues beside a sick one; ``before`` are the words before its command.
+
+    ``alone`` is a daemon with the sound catalogue only: the measure of what this machine can do now.
+    """
 
     def __init__(self, folder: Path, extra: str, environ: dict[str, str], before: Sequence[str]) -> None:
+        (folder / "alone").mkdir()
+        self.alone = Daemon(folder / "alone")
+        self.alone.configure(poll=POLL_SECONDS)
+        self.alone.start()
         self.daemon = Daemon(folder, before)
         self.daemon.environ = environ
         (folder / "other.json").write_text('{"datasets": {"lofar:L9": {"sites": {"RAL": "available"}}}}')
@@ -118,21 +128,51 @@ class Beside:
     def sick_is(self, site: str) -> None:
         wait_for(lambda: self.daemon.lists(site, SICK), "the sick catalogue to be well")
 
-    def check_sound(self, seconds: float) -> None:
-        """Change the sound catalogue again and again, for *seconds*; each change must be published soon."""
-        size, until, there = self.resident(), time.monotonic() + seconds, False
-        while time.monotonic() < until:
-            there = not there
-            sites = {"CAM": "available"} if there else {"RAL": "available"}
-            self.daemon.catalogue({"lofar:L1": {"CAM": "available"}, SOUND: sites})
-            began, at = time.monotonic(), "CAM" if there else "RAL"
-            wait_for(lambda at=at: self.daemon.lists(at, SOUND), "a change of the sound catalogue")
-            assert time.monotonic() - began < FRESH_SECONDS
+    def check_back(self, catalogue: str, site: str) -> None:
+        """Wait until the catalogue, which has just become well, is back: two intervals later."""
+        self._wait_within(catalogue, POLLS_UNTIL_BACK, site, SICK)
+
+    def check_sound(self, polls: int) -> None:
+        """Change the sound catalogue again and again, while the daemon alone polls its own *polls* times.
+
+        Each change is published with the next poll, and the daemon polls about as often as the one alone.
+        """
+        size, site = self.resident(), "CAM"
+        begun, begun_alone = count_polls(self.daemon), count_polls(self.alone)
+        while (alone := count_polls(self.alone) - begun_alone) < polls:
+            site = "RAL" if site == "CAM" else "CAM"
+            self.daemon.catalogue({"lofar:L1": {"CAM": "available"}, SOUND: {site: "available"}})
+            self._wait_within("file", POLLS_OF_A_CHANGE, site, SOUND)
+        assert count_polls(self.daemon) - begun > alone / 2
         assert self.resident() - size < GROWTH_BYTES
+
+    def _wait_within(self, catalogue: str, most_polls: int, site: str, dataset: str) -> None:
+        first = count_polls(self.daemon, catalogue)
+
+        def is_published() -> bool:
+            polls = count_polls(self.daemon, catalogue) - first
+            done = self.daemon.lists(site, dataset)
+            assert done or polls < most_polls, (
+                f"{dataset}: not at {site} after {polls:g} polls of {catalogue}"
+            )
+            return done
+
+        wait_for(is_published, f"{dataset} at {site}")
+
+    def workers(self) -> set[str]:
+        """Return the processes that the daemon has started."""
+        tasks = Path(f"/proc/{self.daemon.process.pid}/task").iterdir()
+        return {pid for task in tasks for pid in (task / "children").read_text().split()}
 
     def resident(self) -> int:
         pages = int(Path(f"/proc/{self.daemon.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def count_polls(daemon: Daemon, catalogue: str = "file") -> float:
+    """Return how often the daemon has polled this catalogue."""
+    name = f'hydrator_catalogue_reads_total{{catalogue="{catalogue}",outcome='
+    return daemon.metric(f'{name}"answered"}}') + daemon.metric(f'{name}"failed"}}')
 
 
 @pytest.fixture
@@ -146,6 +186,7 @@ def beside(tmp_path: Path) -> Iterator[Callable[..., Beside]]:
     yield make
     for each in made:
         each.daemon.stop()
+        each.alone.stop()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -159,10 +200,10 @@ def test_answers_of_a_sick_rucio_cost_nothing_but_its_worker(beside, tmp_path, f
         )
         world.sick_is("OSO")
         proxy.fault = FAULTS[fault]
-        world.check_sound(20)
+        world.check_sound(4)
         server.holdings = {SICK: {"CAM-DISK": "available"}}
         proxy.fault = None
-        world.sick_is("CAM")
+        world.check_back("rucio", "CAM")
 
 
 @pytest.fixture
@@ -181,7 +222,7 @@ def sick_plugin(beside, tmp_path) -> Callable[..., Beside]:
 
     def start(before: Sequence[str] = ()) -> Beside:
         mood = str(tmp_path / "mood")
-        world = beside('[[catalogue]]\ntype = "sick"\nmemory_mb = 200\n', before, PYTHONPATH=path, MOOD=mood)
+        world = beside('[[catalogue]]\ntype = "sick"\nmemory_mb = 100\n', before, PYTHONPATH=path, MOOD=mood)
         world.sick_is("OSO")
         return world
 
@@ -191,10 +232,12 @@ def sick_plugin(beside, tmp_path) -> Callable[..., Beside]:
 @pytest.mark.parametrize("mood", ["exit", "leak", "allocate", "kill", "thread"])
 def test_plugin_that_ends_its_process_costs_nothing_else(sick_plugin, tmp_path, mood):
     world = sick_plugin()
+    workers = world.workers()
     (tmp_path / "mood").write_text(mood)
-    world.check_sound(15)
+    world.check_sound(8)
+    assert len(workers & world.workers()) == 2, "those of the sound catalogues"
     (tmp_path / "mood").write_text("well")
-    world.sick_is("OSO")
+    world.check_back("sick", "OSO")
 
 
 def runs(pid: str) -> bool:
@@ -207,9 +250,8 @@ def runs(pid: str) -> bool:
 def test_plugin_that_ignores_signals_ends_with_its_daemon(sick_plugin, tmp_path):
     world = sick_plugin()
     (tmp_path / "mood").write_text("deaf")
-    world.check_sound(15)
-    tasks = Path(f"/proc/{world.daemon.process.pid}/task").iterdir()
-    workers = [pid for task in tasks for pid in (task / "children").read_text().split()]
+    world.check_sound(4)
+    workers = world.workers()
     assert len(workers) == 3
     world.daemon.stop()
     wait_for(lambda: not any(map(runs, workers)), "the end of the workers")
@@ -257,7 +299,7 @@ def test_pod_with_the_needed_memory_is_never_full(group, sick_plugin, tmp_path, 
     world = sick_plugin(group.limit(NEEDED_BYTES))
     daemon = world.daemon.process.pid
     (tmp_path / "mood").write_text(mood)
-    world.check_sound(30)
+    world.check_sound(8)
     assert group.kills == 0
     assert (world.daemon.alive, world.daemon.process.pid) == (True, daemon)
     (tmp_path / "mood").write_text("well")
