@@ -31,6 +31,7 @@ from hydrator.domain.text import format_bytes, format_count, format_duration, sh
 
 from .table import (
     DAY,
+    MAX_CALLS,
     STUCK_AFTER,
     Request,
     Table,
@@ -84,9 +85,13 @@ class CatalogueFacts:
     def keep(self, query: StagingQuery, answer: StagingAnswer, now: datetime) -> None:
         """Keep *answer* to *query*."""
         self.listed_at = now if query.lists_all else self.listed_at
-        for did in query.dids - answer.unread.keys():
-            self.rules[did] = tuple(rule for rule in answer.rules if rule.did == did)
-            self.read_at[did] = now
+        read = query.dids - answer.unread.keys()
+        by_did: dict[Did, list[ExistingRule]] = {did: [] for did in read}
+        for rule in answer.rules:
+            if rule.did in read:
+                by_did[rule.did].append(rule)
+        self.rules |= {did: tuple(rules) for did, rules in by_did.items()}
+        self.read_at |= dict.fromkeys(read, now)
         self.sizes.update(answer.sizes)
         self.answer = answer
 
@@ -190,6 +195,8 @@ def make_plan(
     candidates, not_asked = find_candidates(view, needs, settings, now)
     refused = [*not_asked, *(planner.stage(one) for one in candidates), *not_pinned]
     new = [one for batch in planner.batches if batch.mode == "request" for one in batch.requests]
+    pins = [one for one in new if one.kind is StagingKind.PIN][:MAX_CALLS]
+    new = [*pins, *(one for one in new if one.kind is StagingKind.STAGE)]
     return Plan(
         (*upkeep, *(Write(one, "ask") for one in new)),
         tuple(batch for batch in planner.batches if batch.mode != "request"),
@@ -488,7 +495,7 @@ class _Planner:
         wanted: list[Did] = []
         for did in missing:
             if (did, site) in self.brought:
-                own = self.table.find(did, site)
+                own = self.table.by_key.get((did, site))
                 joined[did, site] = (
                     f"our request {own.rule or own.batch}" if own else "a request of this step"
                 )
@@ -560,7 +567,7 @@ class _Planner:
         if facts.halted:
             return f"catalogue {facts.name} refused: {facts.halted}"
         for did in dids:
-            own = self.table.find(did, site)
+            own = self.table.by_key.get((did, site))
             if own and (own.cancelled_at or own.closed_until or own.kind is not kind):
                 return f"the rule of ours for {did} at {site} must end first: {own.reason or own.status}"
             if did not in facts.sizes or did not in facts.rules:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
@@ -51,8 +52,8 @@ _TOLERANCE = timedelta(minutes=2)
 """Two ends of a rule that differ by less are the same."""
 _CLOCK_SKEW = timedelta(minutes=10)
 """The clock of the catalogue, by which rules end, may be ahead of the daemon's by so much."""
-_MAX_CALLS = 50
-"""Renewals and cancellations in one step; further ones follow in the next step."""
+MAX_CALLS = 50
+"""Pins in one step, and renewals and cancellations; further ones follow in the next step."""
 _SITE_KINDS = frozenset({RefusalKind.QUOTA, RefusalKind.CLOSED})
 """Refusals that every other request to this site would get, too."""
 _FINAL_KINDS = frozenset({RefusalKind.NO_SOURCE, RefusalKind.UNKNOWN_DATASET})
@@ -205,9 +206,10 @@ class Table:
     ended: tuple[Request, ...] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
 
-    def find(self, did: Did, site: Site) -> Request | None:
-        """Return the open request for *did* at *site*."""
-        return next((one for one in self.requests if one.key == (did, site)), None)
+    @cached_property
+    def by_key(self) -> Mapping[tuple[Did, Site], Request]:
+        """Return the open requests by dataset and site."""
+        return {one.key: one for one in self.requests}
 
     def rules_at(self, catalogue: str) -> frozenset[str]:
         """Return the rules to read at *catalogue*: also those that vanished, as an answer may have gaps."""
@@ -218,7 +220,7 @@ class Table:
 
     def put(self, *requests: Request) -> "Table":
         """Return the table with *requests* in the place of those with their keys; ended ones move."""
-        rows = {one.key: one for one in self.requests} | {one.key: one for one in requests}
+        rows = {**self.by_key, **{one.key: one for one in requests}}
         return replace(
             self,
             requests=tuple(one for one in rows.values() if not one.ended_at),
@@ -379,7 +381,7 @@ def follow_rules(
             changed.append(replace(one, ended_at=now, reason="the call had no effect"))
     table = table.put(*changed)
     for rule in by_id.values():
-        if rule.id not in known and table.find(rule.did, rule.site) is None:
+        if rule.id not in known and (rule.did, rule.site) not in table.by_key:
             size = rule.bytes or unknown_bytes
             row = Request(
                 rule.did, rule.site, catalogue, rule.kind, size, make_batch(rule.site, {rule.did: size}), now,
@@ -483,7 +485,7 @@ def plan_upkeep(table: Table, now: datetime, *, is_complete: bool) -> list[Write
     """
     order = sorted(table.requests, key=lambda one: (not one.rule, one.expires_at or now, one.did, one.site))
     writes = [write for one in order if (write := _plan_write(one, now, is_complete=is_complete))]
-    return writes[:_MAX_CALLS]
+    return writes[:MAX_CALLS]
 
 
 def _plan_write(one: Request, now: datetime, *, is_complete: bool) -> Write | None:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from hydrator.domain.model import Did
 from hydrator.domain.staging_ports import RequestState
+from hydrator.staging.table import MAX_CALLS
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL
 from tests.staging_world import DAY, StagingWorld, need, policy, run
 
@@ -137,3 +139,16 @@ def test_rules_of_data_that_is_kept_are_read_every_quarter_of_an_hour():
     assert read == [{L1}, {L2}, {L1}]
     world.step_with()
     assert world.controller._catalogues["rucio"].rules == {}
+
+
+def test_many_pins_are_set_in_several_steps():
+    """A step that pins thousands of datasets would delay the renewals that follow."""
+    dids = [Did(f"lofar:D{n}") for n in range(MAX_CALLS + 10)]
+    world = StagingWorld(**{did.removeprefix("lofar:"): 0.001 for did in dids})
+    for did in dids:
+        world.hold(did, CAM, expires_at=NOON + 20 * HOUR)
+    world.step_with(*map(run, dids))
+    assert len(world.pins) == MAX_CALLS
+    world.step()
+    assert world.pins == {(did, CAM) for did in dids}
+    assert world.stager.calls.count("request") == len(dids)
