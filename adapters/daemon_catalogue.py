@@ -115,7 +115,8 @@ class _Datasets(TypedDict):
 class _OutlookRow(TypedDict):
     reason: str
     sites: list[str]
-    before: int
+    number: int
+    lanes: list[int]
 
 
 class _SetAtSite(TypedDict):
@@ -438,7 +439,9 @@ def _parse_openings(sites: Sequence[_SiteRow], rows: Sequence[_SetRow]) -> Openi
                 openings[site][row["key"]] = Opening(seconds, source, round(size * (1 - each["share"])))
         if prospect := row["outlook"]:
             named = tuple(Site(sanitize(site)) for site in prospect["sites"])
-            outlooks[SetKey(row["key"])] = Outlook(Reason(prospect["reason"]), named, prospect["before"])
+            outlooks[SetKey(row["key"])] = Outlook(
+                Reason(prospect["reason"]), named, prospect["number"], tuple(prospect["lanes"])
+            )
     backlog = {Site(row["site"]): row["backlog"] for row in sites if row["backlog"]}
     return Openings(openings, float(min(until.values(), default=0)), backlog, outlooks)
 

@@ -371,7 +371,8 @@ class _Round:
         for group, lease in self._leases.items():
             best = min(lease.openings.values()).source
             fed = self._fed[best] if best else set[SetKey]()
-            outlooks[group[0]] = Outlook(Reason.OPEN, tuple(lease.openings), len(fed | {group[0]}))
+            lanes = () if group[0] in lease.names else lease.lanes
+            outlooks[group[0]] = Outlook(Reason.OPEN, tuple(lease.openings), len(fed | {group[0]}), lanes)
         turns = {group: jobs.turn for group, jobs in self._jobs.items()}
         watches = {group: jobs.watch for group, jobs in self._jobs.items() if jobs.watch}
         memory = PacingMemory(self._round, turns, watches, self._leases)

@@ -189,7 +189,7 @@ def _check_budget(schedd: Mapping[str, Any]) -> Iterator[Finding]:
             f"schedd {schedd['Name']}",
             f"{budget.idle} jobs are idle and {budget.running} run, of MAX_JOBS_RUNNING = {budget.most}:"
             f" if jobs of one kind wait for their data, and {budget.room} or more of them are idle, the other"
-            " jobs of their owner get no slot",
+            " jobs of their owner get no slot (HTCONDOR-3855)",
             f"raise MAX_JOBS_RUNNING; or {CURES}",
         )
 

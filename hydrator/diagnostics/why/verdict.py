@@ -233,7 +233,7 @@ def _closed_text(
     refusal = _refusal_text(job, home, knowledge, now)
     if made and outlook:
         text = f"the job waits: {describe_outlook(key, made, lane=job.lane)}"
-        if outlook.reason is Reason.OPEN and made.is_open(key, job.lane):
+        if outlook.is_open(job.lane):
             return f"{text}; the slot ads there do not show it yet"
         if outlook.reason is not Reason.BESIDE:
             return text

@@ -54,11 +54,19 @@ class Reason(StrEnum):
 
 
 class Outlook(NamedTuple):
-    """The prospect of a set's idle jobs; :class:`Reason` says what ``sites`` and ``number`` are."""
+    """The prospect of a set's idle jobs; :class:`Reason` says what ``sites`` and ``number`` are.
+
+    ``lanes`` are the open ones; empty: all, if the set is open.
+    """
 
     reason: Reason
     sites: tuple[Site, ...] = ()
     number: int = 0
+    lanes: tuple[int, ...] = ()
+
+    def is_open(self, lane: int) -> bool:
+        """Return True if jobs in *lane* may start at the sites now."""
+        return self.reason is Reason.OPEN and (not self.lanes or lane in self.lanes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +90,6 @@ class Openings:
         by_name = self.openings.get(site, {})
         names = (key, *(f"{key}~{lane}" for lane in range(MAX_LANE + 1)))
         return min((by_name[name] for name in names if name in by_name), default=None)
-
-    def is_open(self, key: str, lane: int) -> bool:
-        """Return True if jobs of the set *key* in *lane* may start at a site away from their data."""
-        return any(key in names or f"{key}~{lane}" in names for names in self.openings.values())
 
 
 Lines = tuple[tuple[str, str], ...]
@@ -150,7 +154,7 @@ def describe_outlook(key: str, made: Openings, *, lane: int | None = None, is_qu
     if outlook.reason is Reason.NOWHERE:
         return "no site that could read its data has slots that are large enough for it"
     best = min((one for site in outlook.sites if (one := made.find(key, site))), default=None)
-    if best and lane is not None and not made.is_open(key, lane):
+    if best and lane is not None and not outlook.is_open(lane):
         return _describe_turn(best.source or "", outlook.number)
     return f"it may start now at {sites}" + (f" by {describe_read(best)}" if best else "")
 

@@ -106,7 +106,7 @@ def view(no_openings_reason: str | None = None, told: Catalogued = TOLD) -> Serv
         openings=None
         if no_openings_reason
         else Openings(
-            {CAM: named}, to_unix(until), {CAM: 4}, dict.fromkeys(KEYS, Outlook(Reason.OPEN, (CAM,)))
+            {CAM: named}, to_unix(until), {CAM: 4}, dict.fromkeys(KEYS, Outlook(Reason.OPEN, (CAM,), 2, (1,)))
         ),
         no_openings_reason=no_openings_reason,
         staging=STAGING,

@@ -169,9 +169,9 @@ def test_pacing_opens(case):
 @pytest.mark.parametrize(
     ("sites", "count", "expected"),
     [
-        ({UK: slots(4), DE: slots(4)}, 1, (Reason.BESIDE, (UK,), 1)),
-        ({UK: slots(0, 1), DE: slots(4)}, 1, (Reason.OPEN, (DE,), 1)),
-        ({UK: slots(0, 2, SMALL), DE: slots(4, 0, SMALL)}, 1, (Reason.NOWHERE, (), 0)),
+        ({UK: slots(4), DE: slots(4)}, 1, (Reason.BESIDE, (UK,), 1, ())),
+        ({UK: slots(0, 1), DE: slots(4)}, 1, (Reason.OPEN, (DE,), 1, ())),
+        ({UK: slots(0, 2, SMALL), DE: slots(4, 0, SMALL)}, 1, (Reason.NOWHERE, (), 0, ())),
     ],
 )
 def test_outlook_names_one_reason(sites, count, expected):
@@ -183,9 +183,9 @@ def test_outlook_names_one_reason(sites, count, expected):
 def test_set_whose_sources_are_excluded_and_have_no_slots_is_nowhere_and_names_them():
     world = {"sites": {DE: slots(4)}, "jobs": {X: 1}, "sets": {X: SetBytes({(NL, UK): GB})}}
     made = rounds(3, **world, rates={(UK, DE): 0.0, (NL, DE): -1.0})
-    assert (opened(made), made.outlooks) == ({}, {X: (Reason.NOWHERE, (NL, UK), 0)})
+    assert (opened(made), made.outlooks) == ({}, {X: (Reason.NOWHERE, (NL, UK), 0, ())})
     parts = {"sites": {UK: slots(4)}, "jobs": {X: 1}, "sets": {X: at((UK, GB), (NL, GB))}}
-    assert rounds(1, **parts, rates={(NL, UK): 0.0}).outlooks == {X: (Reason.NOWHERE, (NL,), 0)}
+    assert rounds(1, **parts, rates={(NL, UK): 0.0}).outlooks == {X: (Reason.NOWHERE, (NL,), 0, ())}
 
 
 @pytest.mark.parametrize(("size", "rate"), [(75 * GB, 1e-300), (75 * GB, 1e-9), (10**25, GBIT)])
@@ -199,7 +199,7 @@ def test_outlook_of_a_set_in_turn_counts_the_sets_before_it():
     sets = {SetKey(f"t:{n}"): at((UK, 75 * GB)) for n in range(5)}
     made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs=dict.fromkeys(sets, 1), sets=sets)
     turns = [outlook for outlook in made.outlooks.values() if outlook.reason is Reason.TURN]
-    assert sorted(turns) == [(Reason.TURN, (UK,), before) for before in (1, 2, 3, 4)]
+    assert sorted(turns) == [(Reason.TURN, (UK,), before, ()) for before in (1, 2, 3, 4)]
 
 
 def test_outlook_beside_the_data_counts_all_jobs_that_wait_there():
@@ -209,7 +209,7 @@ def test_outlook_beside_the_data_counts_all_jobs_that_wait_there():
     groups = [SlotGroup(UK, ONE_CORE, FULL), SlotGroup(DE, ONE_CORE, FULL)]
     world = PacedPool(0.0, jobs, sets, groups, (), lambda *_: GBIT, 3600.0)
     made, _ = pace(world, PacingMemory(), now=0.0, interval_seconds=60, lateness_seconds=30)
-    assert made.outlooks[X] == (Reason.BESIDE, (UK, DE), 5)
+    assert made.outlooks[X] == (Reason.BESIDE, (UK, DE), 5, ())
     assert made.backlog == {UK: 9, DE: 5}
 
 
@@ -227,14 +227,14 @@ def test_outlook_of_a_set_in_turn_counts_the_sets_whose_jobs_read_now(reads, num
     made = rounds(
         1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 1}, sets={X: at((UK, 75 * GB))}, reads=reads
     )
-    assert made.outlooks == {X: (Reason.TURN, (UK,), number)}
+    assert made.outlooks == {X: (Reason.TURN, (UK,), number, ())}
 
 
 def test_outlook_of_an_open_lane_counts_the_sets_that_its_link_feeds():
     reads = [RunningRead(Y, UK, PL, 60.0, 0.0)]
     sets = {X: at((UK, 75 * GB))}
     made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 7}, sets=sets, reads=reads)
-    assert (opened(made), made.outlooks) == ({DE: {"t:x~2"}}, {X: (Reason.OPEN, (DE,), 2)})
+    assert (opened(made), made.outlooks) == ({DE: {"t:x~2"}}, {X: (Reason.OPEN, (DE,), 2, (2,))})
 
 
 def test_opening_says_how_long_what_and_from_where_jobs_read():

@@ -48,7 +48,7 @@ def test_rows_have_the_share_and_the_opening_at_each_site():
     """A set of which one lane is open counts as open."""
     (row,) = view_sets(STATE, {BOTH})
     assert (row.key, row.datasets, row.jobs, row.bytes) == (BOTH, 2, 3, 31_000_000_000)
-    assert row.outlook == {"reason": "open", "sites": ("DE",), "number": 0}
+    assert row.outlook == {"reason": "open", "sites": ("DE",), "number": 0, "lanes": ()}
     assert row.sites["DE"] == SetAnswer(0.62, to_unix(NOON), 240, UK)
     assert (row.sites["NL"].open_seconds, row.sites["UK"].share) == (None, 1)
 

@@ -1,16 +1,20 @@
 """What `hydrator submit` says beforehand about the start of jobs; a live server answers."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from hydrator.cli.options import EXIT_NO_MATCH_NOW
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, write_openings
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, to_unix
 from hydrator.server.view import ServerState
 from hydrator.wiring import system_clock
+from testbed.files import write_program
+from testbed.installation import run_hydrator as run_process
 from tests.command_line import run_hydrator
 from tests.factories import MINUTE, demand, server_state, want
 from tests.served import server_of
@@ -35,6 +39,12 @@ sites.UK = "available"
 [datasets."t:split"]
 bytes = 1_000_000_000
 sites.DE = "available"
+[datasets."t:big"]
+bytes = 500_000_000_000
+sites.DE = "available"
+[datasets."t:cal"]
+bytes = 10_000_000
+sites.UK = "available"
 """
 WITH_CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'
 PARSET = "[global]\ndir_working = /data/run\ninput_ms = /x/{name}\n"
@@ -135,3 +145,50 @@ def test_require_without_a_site_that_has_all_warns(client):
         "; with DataLocality = require a job waits until one site has all its data: consider auto"
     )
     assert "consider auto" not in client.run("filter", "job.sub", "-d", "t:b", sub=sub)[1]
+
+
+REQUIRE = 'executable = /bin/true\n+DataLocality = "require"\n'
+FILES = {
+    "job.sub": f"{REQUIRE}queue\n",
+    "own.sub": f'{REQUIRE}+RequiredDatasets = {{"t:big", "t:cal"}}\nqueue\n',
+    "items.sub": f'{REQUIRE}+RequiredDatasets = {{"$(a)", "$(b)"}}\nqueue a, b from (\nt:big t:cal\n)\n',
+    "run.dag": "JOB A job.sub\n",
+    "own.dag": "JOB A own.sub\n",
+    "run.parset": "[global]\ndir_working = /data/run\ninput_ms = [/x/big, /x/cal]\n",
+}
+BIG = ("-d", "t:big,t:cal")
+RAPTHOR = ("rapthor", "run.parset", "--mode", "require")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("filter", "job.sub", *BIG),
+        ("filter", "own.sub"),
+        ("filter", "items.sub"),
+        ("filter", "run.dag", *BIG),
+        ("wrap", *BIG, "--", "condor_submit", "job.sub"),
+        ("wrap", "--", "condor_submit", "own.sub"),
+        ("wrap", *BIG, "--refuse-nowhere", "--", "condor_submit", "job.sub"),
+        ("wrap", *BIG, "--", "condor_submit_dag", "run.dag"),
+        ("wrap", *BIG, "--refuse-nowhere", "--", "condor_submit_dag", "run.dag"),
+        (*RAPTHOR, "-o", "job"),
+        (*RAPTHOR, "-o", "job", "--submit"),
+        (*RAPTHOR, "-o", "job", "--refuse-nowhere"),
+    ],
+    ids=" ".join,
+)
+def test_require_warns_if_only_a_small_part_is_missing_at_the_best_site(client, words):
+    """P4: DE has 500 GB of the data, UK the other 10 MB. Each way to submit names the small copy."""
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    Path("tools").mkdir()
+    for tool in ("condor_submit", "condor_submit_dag"):
+        write_program(Path("tools", tool), "#!/bin/sh\nexit 0\n")
+    submit = 'names = { "big" = "t:big", "cal" = "t:cal" }\nstage_in = "fetch {did} {path}"\n'
+    Path("config.toml").write_text(CONFIG.format(url=client.url) + submit + WITH_CATALOGUE)
+    environment = {**os.environ, "PATH": f"{Path('tools').resolve()}:{os.environ['PATH']}"}
+    words = ("submit", words[0], "-c", "config.toml", *words[1:])
+    done = run_process(words, {**environment, "HYDRATOR_CONFIG": "config.toml"})
+    assert "a copy of t:cal (10 MB) to DE would be enough" in done.stderr
+    assert done.returncode == (EXIT_NO_MATCH_NOW if "--refuse-nowhere" in words else 0), done.stderr

@@ -316,22 +316,18 @@ def test_job_whose_requirements_have_no_data_clause_is_not_told_that_it_waits(mo
 
 
 @pytest.mark.parametrize(
-    ("name", "lane", "sentence"),
+    ("lanes", "lane", "sentence"),
     [
-        (f"{KEY}~2", 0, "its turn to read has not come: the link of UK feeds jobs of 3 sets before it"),
-        (
-            f"{KEY}~2",
-            2,
-            "it may start now at DE by reading 31 GB from UK in 4 min; the slot ads there do not",
-        ),
-        (KEY, 0, "it may start now at DE by reading 31 GB from UK in 4 min; the slot ads there do not"),
+        ((2, 3), 0, "its turn to read has not come: the link of UK feeds jobs of 3 sets before it"),
+        ((2, 3), 2, "it may start now at DE by reading 31 GB from UK in 4 min; the slot ads there do not"),
+        ((), 0, "it may start now at DE by reading 31 GB from UK in 4 min; the slot ads there do not"),
     ],
 )
-def test_job_whose_set_is_open_is_told_if_its_lane_or_the_slots_are_not(name, lane, sentence):
+def test_job_whose_set_is_open_is_told_if_its_lane_or_the_slots_are_not(lanes, lane, sentence):
     made = Openings(
-        {Site("DE"): {name: Opening(240, Site("UK"), 31 * 10**9)}},
+        {Site("DE"): {f"{KEY}~2" if lanes else KEY: Opening(240, Site("UK"), 31 * 10**9)}},
         NOW + 600,
-        outlooks={KEY: Outlook(Reason.OPEN, (Site("DE"),), 3)},
+        outlooks={KEY: Outlook(Reason.OPEN, (Site("DE"),), 3, lanes)},
     )
     slots = full(slot("UK", 1.0)), away("DE", None)
     answer = explained(*slots, known=knowledge(openings=made), DataLocalityLane=str(lane))
