@@ -82,16 +82,16 @@ _MACROS = rf"""
 # strings, {{ "x:a","x:b" }}. NAMES: x:a,x:b, . The repeats *+, ++ and ?+ are *, + and ? that never go back: no text takes long.
 DATALOCALITY_LIST = "^\\s*\\{{\\s*\"[^\"\\\\]*+\"(?:\\s*+,\\s*+\"[^\"\\\\]*+\")*+\\s*\\}}$"
 DATALOCALITY_NAMES = "^(?:(?=[^,]{{1,{MAX_DID_CHARS}}},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++$"
-# Tests of these texts. NONE: no list; undefined counts as none: a pool's default, or what was deleted of one job of a cluster.
+# Tests of these texts. NONE: no list; undefined counts as none: a pool's default, or deleted of one job.
 # PLAIN: a list of strings, a string, or split() of one. OPTIONS: the four options; VALUES: each is absent or plain. JOINED,
 # evaluated only if the list is PLAIN: the names with commas; a string is split at commas and blanks. MACRO: Requirements or
-# Rank has $(X) or $ENV(X), which the schedd would expand when the transform adds a clause; X may name itself, or a secret.
+# Rank has $(X) or $ENV(X), which the schedd would expand when the transform adds a clause; X may name itself, or be a secret.
 DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets) == "undefined")
 DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
 DATALOCALITY_OPTIONS = strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
 DATALOCALITY_VALUES = regexp("^(?:undefined|\"(?:auto|require|wait)\")?+,(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$", $(DATALOCALITY_OPTIONS), "i")
 <joined>DATALOCALITY_MACRO = regexp("[$][A-Za-z]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
-# What may stay for the negotiator and slots, which evaluate it. GPU, of GPUPreference;RequireGPUs (a rank of slots by their
+# What may stay for the negotiator and slots, which evaluate it. GPU, of GPUPreference;RequireGPUs (our rank of slots by their
 # GPUs, and HTCondor's require_gpus): no preference, or signs, numbers, strings and the listed words, without GPU after the ;
 # because RequireGPUs must not name itself. MADE, of OWN, which is what the transform below writes: strings and numbers; then
 # signs, numbers and the words of our rank and clause.
@@ -101,10 +101,10 @@ DATALOCALITY_OWN = strcat(unparse(DataLocalityKey), unparse(DataLocalityLane), u
 # Why a job is refused: the sentence for its user. WRONG: the first character that no name may have, and the names. LISTED: is
 # the list wrong, an option or a macro, or a name? WHY: there is no list, or the universe is not vanilla (5), or LISTED.
 DATALOCALITY_WRONG = strcat(regexps("^[A-Za-z0-9._:/@=+~,-]*+(.)", $(DATALOCALITY_JOINED), "with \\1: "), substr($(DATALOCALITY_JOINED), 0, 200))
-DATALOCALITY_ALONE = "the job has an option of data locality, such as DataLocality, but not RequiredDatasets: is this name spelled right, with a + before it?"
+DATALOCALITY_ALONE = "the job has an option of data locality, such as DataLocality, but not RequiredDatasets: is RequiredDatasets spelled right, with a + before it?"
 DATALOCALITY_UNIVERSE = "RequiredDatasets: jobs of the java, parallel and vm universes are not sent to their data; use vanilla, or leave it out"
 DATALOCALITY_NO_LIST = strcat("RequiredDatasets must be a list of strings, {{\"x:a\", \"x:b\"}}, or one string with commas; got ", substr(regexps("\\s++", unparse(RequiredDatasets), " ", "fg"), 0, 80))
-DATALOCALITY_NO_VALUE = "DataLocality is \"auto\", \"require\" or \"wait\"; MaxWait, MaxAge and ExpectedSeconds are whole seconds of up to 8 digits, 0 for MaxWait alone; Requirements, Rank: no macro"
+DATALOCALITY_NO_VALUE = "DataLocality is \"auto\", \"require\" or \"wait\"; MaxWait, MaxAge, ExpectedSeconds are whole seconds of up to 8 digits, only MaxWait may be 0; Requirements, Rank: no macro"
 DATALOCALITY_NO_NAME = strcat("every name in RequiredDatasets must be scope:name, up to {MAX_DID_CHARS} letters, digits and ._:/@=+~-, not ", $(DATALOCALITY_WRONG))
 DATALOCALITY_LISTED = $(DATALOCALITY_PLAIN) ? $(DATALOCALITY_VALUES) && ! $(DATALOCALITY_MACRO) ? $(DATALOCALITY_NO_NAME) : $(DATALOCALITY_NO_VALUE) : $(DATALOCALITY_NO_LIST)
 DATALOCALITY_WHY = $(DATALOCALITY_NONE) ? $(DATALOCALITY_ALONE) : unparse(JobUniverse) != "5" ? $(DATALOCALITY_UNIVERSE) : $(DATALOCALITY_LISTED)
@@ -127,13 +127,13 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
       DELETE GPUPreference
    endif
    # All that follows: for new jobs. A job that Condor-C or a job router sent has DataLocalityTransformed of another schedd; it
-   # is new all the same, unless its texts are MADE. The factory of a late-materialized cluster, which has its own number as
-   # JobFactoryId, is not a job: the schedd transforms its jobs one by one.
+   # is new all the same, unless its texts are MADE. The factory of a late-materialized cluster, whose JobFactoryId is its
+   # ClusterId, is not a job: the schedd transforms its jobs one by one.
    EVALMACRO dl_new unparse(JobFactoryId) != unparse(ClusterId) && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
    if $(dl_new)
    # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate these three: a user's are deleted.
-   # good: vanilla (5), a list, all is plain. free: no list, and no option if vanilla. wrong: the others of the vanilla, java,
-   # parallel and vm universes (5, 10, 11, 13). late: those of them that are late-materialized.
+   # good: vanilla (5), a list, all is plain. free: no list, and no option if vanilla. wrong, tested after
+   # these: vanilla, java, parallel or vm (5, 10, 11, 13). late: those of them that are late-materialized.
    DELETE DataLocalityRank
    DELETE DataLocalityHere
    DELETE DataLocalityAnyAfter
@@ -142,7 +142,7 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    EVALMACRO dl_wrong regexp("^(?:5|10|11|13)$", unparse(JobUniverse))
    EVALMACRO dl_late $(dl_wrong) && unparse(JobMaterializeDigestFile) != ""
    if $(dl_good)
-      # 2. The names, which are plain letters now. The list stays, unless it was a string, lacked a scope, or has commas in names.
+      # 2. The names, which are plain letters now. The list stays, unless it was a string, got a scope, or has commas in names.
       EVALMACRO dl_names $(DATALOCALITY_JOINED)
       EVALMACRO dl_other ! regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || join(",", RequiredDatasets) =!= "$(dl_names)" || size(RequiredDatasets) != size(split("$(dl_names)", ","))
       if $(dl_other)
@@ -150,17 +150,17 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
       endif
       # 3. The key: the hash of `hydrator submit`, if it came with exactly these names; else the names, if they are short,
       # with @ before capitals, @ and ~, because ClassAd names ignore letter case; else cluster, size of the names, and schedd,
-      # with which GlobalJobId begins. The daemon compares keys with lists: a job with a key of another list has no answer.
+      # with which GlobalJobId begins. The daemon compares keys with lists: of a key with two lists, no slot has the data.
       EVALMACRO dl_hash unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
 <private>      EVALMACRO dl_cluster toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", regexps("^\"([^#]++)#.*", unparse(GlobalJobId), "\\1")))
       EVALSET DataLocalityKey $(dl_hash) ? DataLocalityKey : <open>size("$(dl_names)") <= {NAMES_CHARS} ? regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg") : "$(dl_cluster)"
       DELETE DataLocalityKeyFor
-      # 4. The daemon lets the jobs of a large set read in parts: lane 0 has half of them, 1 a quarter, and so on up to 10. The
-      # lane is the number of trailing zeros of n = ClusterId + ProcId + 1: n's lowest bit, a power of 2, is modulo 13 its place
-      # in the list. Other modes than auto have place 1, which is lane 0.
+      # 4. The daemon lets the jobs of a large set start their reads lane by lane: lane 0 has half of them, 1 a quarter, and so on
+      # up to 10. The lane is the number of trailing zeros of n = ClusterId + ProcId + 1: n's lowest bit, a power of 2, is modulo
+      # 13 its place in the list. Other modes than auto have place 1, which is lane 0.
       EVALSET DataLocalityLane {{0,0,1,4,2,9,5,10,3,8,10,7,6}}[(DataLocality ?: "<mode>") == "auto" ? (~(ClusterId + ProcId) & (ClusterId + ProcId + 1)) % 13 : 1]
       # 5. The hook gives slots DataLocalityLocal (all data of the key is here), DataLocalityAuto, DataLocalityRank (s) and
-      # DataLocalityOffer. MaxAge (s): the oldest fact that they may use. The negotiator's text reads the rank. The schedd
+      # DataLocalityOffer. MaxAge (s): slots ignore older facts. The negotiator's text reads the rank. The schedd
       # expands DataLocalityStart at each start, for hydrator why and report.
       EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: <max_age>
       SET DataLocalityRank {JOB_RANK}
@@ -181,9 +181,9 @@ _PRIVATE = """\
       EVALMACRO dl_hash $(dl_hash) && ! $(dl_private)
 """
 _PLACE = f"""\
-      # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait (s).
-      # auto: where the slot allows it; at slots whose daemon does not pace it, after the wait. Its end is rounded up to a step,
-      # so that jobs share autoclusters: <step> s for auto without MaxWait; else half the wait up to <step>, or a twelfth if longer.
+      # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after <wait> s.
+      # auto: where the slot allows it; at slots whose daemon does not pace it, after {AUTO_WAIT_SECONDS} s. The end of a wait is rounded
+      # up to a step, so that jobs share autoclusters: <step> s for auto without MaxWait; else half the wait up to <step>, or a twelfth if longer.
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
       EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : {AUTO_WAIT_SECONDS})
       EVALMACRO dl_step $(dl_for) < 2 || isUndefined(DataLocalityMaxWait) && DataLocality != "wait" ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
@@ -218,7 +218,7 @@ _LATE = f"""\
 _CHECKS = rf"""
 # --- submit requirements: jobs are refused with the transform's reason, a string. The schedd evaluates a requirement with its
 # own ad as MY and the job as TARGET; unparse looks at MY, so it stands in evalInEachContext(…, {{TARGET}}), a list of one.
-# DataLocalityLocal warns of a list in the scheduler and local universes (7, 12), but for DAGMan, which hands it to its jobs.
+# DataLocalityLocal warns of a list in the scheduler and local universes (7, 12), but for DAGMan, which may hand it to its jobs.
 SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) DataLocality DataLocalityLocal<enforced>
 SUBMIT_REQUIREMENT_DataLocality = evalInEachContext(! regexp("^\"(?:[^\"\\\\]|\\\\.)*+\"$", unparse({REFUSED})), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocality_REASON = {REFUSED}
@@ -235,7 +235,7 @@ SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform 
 """
 
 _LISTS = f"""
-# --- attributes that cannot be edited after the submission; the second line's by a queue super user, or the schedd at a start
+# --- attributes that nobody can edit after the submission; the second line's: only a queue super user, or the schedd at a start
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
 PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)} MachineAttr{MACHINE_ATTRIBUTES[0]}0
 # the site of the slot, which the schedd copies into the job's ad at its start, for hydrator report
@@ -248,21 +248,22 @@ _MATCH_LIMITS = f"""\
 # cluster share what condor_submit writes. A clause that the transform has to add is stored in each job: 6 kB a job.
 APPEND_REQUIREMENTS = ($(APPEND_REQUIREMENTS:true)) && {REQUIREMENT}
 # A schedd of 25.14 ends a user's negotiation after 20 autoclusters that match nothing. Each set of datasets is an
-# autocluster, so the user's other jobs would starve. Older schedds ignore this line.
+# autocluster, so the user's other jobs would starve. Older schedds ignore this line. It replaces your value.
 SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
 """
 
 _STARTD = """
 # A schedd that reuses a claim matches with an old copy of the slot's ad. START sees the present one, so no job starts
-# where its data has left. Only for startds with the hook: without it the startd would refuse every job with datasets.
+# where its data has left. Only for startds with the hook: without it jobs of mode require never start here.
 # GlideinWMS: this clause is in start_expr of the frontend's groups.
 """
 
 _NEGOTIATOR = r"""
-# The job's DataLocalityRank (s, 0 or less) counts more than the size of a slot, which decides by default. It is compressed
-# to -1111 to 0, because the negotiator stores 24 bits of a rank; so the terms for the size, up to 1e8, still choose
-# among slots with the same rank. Jobs without datasets avoid sites where jobs wait beside their data: each of these
-# idle jobs lowers a slot's rank by DATALOCALITY_OTHERS_WEIGHT (0: no effect). Offline ads come last.
+# The job's DataLocalityRank R (s: 0 to -800001; -900000 to -1000000 where nothing is known) counts more than the size of a
+# slot, which decides by default. READ compresses it to 0 to -1111, because the negotiator stores 24 bits of a rank; so the
+# terms for the size, up to 1e8, still choose among slots with the same rank. Jobs without datasets
+# avoid sites where jobs wait beside their data: each such waiting job lowers a slot's rank by DATALOCALITY_OTHERS_WEIGHT
+# (0: no effect). Offline ads come last.
 DATALOCALITY_OTHERS_WEIGHT = {others_weight}
 DATALOCALITY_READ = [R = TARGET.DataLocalityRank; V = R < -850000.0 ? (R + 1800000.0) / 900.0 - 2000.0 : 1000.0 * R / (600.0 - R)].V
 DATALOCALITY_BACKLOG = (time() < MY.DataLocalityOpenUntil && MY.DataLocalityBacklog > 0) =?= true ? min({{MY.DataLocalityBacklog, 1000}}) : 0
@@ -320,7 +321,7 @@ def schedd_config(
 def startd_config(*, rank_only: bool = False) -> str:
     """Return the text for startds that run the hook.
 
-    With this text, a startd without the hook would refuse every job with datasets.
+    With this text, a startd without the hook never starts a job of mode ``require``.
     """
     clause = f"START = ($(START)) && {START_CLAUSE}\n"
     clause = f"# (left out with --rank-only) {clause}" if rank_only else clause
@@ -357,6 +358,6 @@ def _format_header(role: str, rank_only: bool) -> str:
     form = (
         "rank only: it ranks slots for jobs; every job may use every slot, and the schedd refuses no job"
         if rank_only
-        else "in force"
+        else "enforced"
     )
     return _HEAD.format(where=_WHERE[role], form=form, role=role)

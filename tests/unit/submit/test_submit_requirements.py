@@ -36,7 +36,7 @@ SENTENCES = {
     "list": "RequiredDatasets must be a list of strings",
     "names": "every name in RequiredDatasets must be scope:name",
     "values": "whole seconds of up to 8 digits",
-    "alone": "is this name spelled right",
+    "alone": "is RequiredDatasets spelled right",
     "universe": "jobs of the java, parallel and vm universes",
     "local": "has no effect here",
     "transform": "the schedd did not transform this job",
