@@ -1,5 +1,7 @@
 """Contracts for the in-memory adapters, which other tests rely on."""
 
+from hydrator.domain.model import ReplicaState
+from hydrator.testing import catalogue_contract
 from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.contracts.publisher import PublisherContract
@@ -18,6 +20,20 @@ class TestMemoryCatalogue(SiteBySiteCatalogueContract):
 
     def make_catalogue_with_unreachable_site(self, site, *replicas):
         return MemoryCatalogue("memory", replicas, clock=lambda: NOON, unreachable_sites=[site])
+
+
+class TestCatalogueOfWholeCopies(TestMemoryCatalogue):
+    """The contract asks it for no state that it cannot report."""
+
+    states = (ReplicaState.COMPLETE,)
+
+    def make_catalogue(self, *replicas):
+        assert {replica.state for replica in replicas} <= set(self.states)
+        return super().make_catalogue(*replicas)
+
+
+def test_failure_of_the_contract_shows_the_values():
+    assert "AssertionRewritingHook" in str(catalogue_contract.__spec__.loader)
 
 
 class TestMemoryPublisher(PublisherContract):

@@ -64,7 +64,7 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
         state = _load_state(store)
     report, reconciler = _run_cycle(settings, state, None, as_json=as_json)
     view = reconciler.view
-    _print_report(as_json, report, reconciler, view.plan, lambda: show.print_plan(view))
+    _print_report(as_json, report, reconciler, view.plan, lambda: show.print_cycle(view))
 
 
 def _run_cycle(

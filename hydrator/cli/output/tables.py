@@ -30,7 +30,7 @@ _MAX_LINES = 5
 """Most lines of one kind that ``hydrator status`` prints."""
 
 
-def print_plan(view: CycleView) -> None:
+def print_cycle(view: CycleView) -> None:
     rows = [
         (
             row.publisher or "-",
@@ -47,12 +47,9 @@ def print_plan(view: CycleView) -> None:
         print_lines(
             ["an ad with a held change keeps its age: hydrator approve SITE releases the held change"]
         )
-
-
-def print_cycle(view: CycleView) -> None:
-    print_plan(view)
     count = sum(site.generation is not None for site in view.sites)
     print_lines([f"{counted(count, 'site')}, {_demand_text(view.demand)}"])
+    print_lines(_demand_problems(view.demand), style="yellow")
 
 
 def _demand_text(demand: DemandView, until: str = "for some time") -> str:

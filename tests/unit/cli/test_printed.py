@@ -241,6 +241,15 @@ def test_status_shows_refused_and_unanswered_demand_and_reads_no_markup_in_names
     assert f"not all catalogues answered about 2 datasets, for example {RIGHT}: [bold]" in text
 
 
+def test_once_and_plan_show_datasets_about_which_nobody_answered(capsys):
+    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
+    status, _ = cycle_of(RIGHT, memories={"rucio": memory})
+    odd = replace(status.cycle.demand, unseen={RIGHT: "its size is a text"})
+    show.print_cycle(replace(status.cycle, demand=odd))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"not all catalogues answered about {RIGHT}: its size is a text"
+
+
 def test_status_shows_the_first_of_many_refused_and_unanswered_names_and_counts_the_others(capsys):
     memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
     status, _ = cycle_of(RIGHT, memories={"rucio": memory})
