@@ -46,7 +46,7 @@ class BackgroundWorker(ABC):
 
     @abstractmethod
     def schedule(self, runtime: Runtime) -> None:
-        """Schedule the work that the configuration of *runtime* needs."""
+        """Schedule the work that the configuration needs."""
 
     def _run_turn(self, turns: Turns, name: str, work: Callable[..., None], *args: object) -> None:
         """Run *work* once under the name *name*, unless the daemon ends.
@@ -94,7 +94,7 @@ class MaintenanceTasks(BackgroundWorker):
 
     def schedule(self, runtime: Runtime) -> None:
         """Schedule the check of credentials, and the counts of slots and ended jobs."""
-        settings, parts = runtime.settings, runtime.parts
+        settings, parts = self._context.settings, runtime.parts
         now, daemon = self._clock(), settings.daemon
         soon = now + timedelta(seconds=min(daemon.poll_seconds, 5))
         check, read = self._check_credentials, lambda: read_credentials(settings, parts)
@@ -245,7 +245,7 @@ class NetworkTasks(BackgroundWorker):
 
     def schedule(self, runtime: Runtime) -> None:
         """Schedule the queries of the sources."""
-        interval = runtime.settings.daemon.history_seconds
+        interval = self._context.settings.daemon.history_seconds
         first = self._clock() + min(_FIRST_READ, timedelta(seconds=interval))
         work, network = self._update, runtime.parts.network
         self._schedule_every(runtime, "network", interval, work, network, first_run_at=first)
@@ -300,7 +300,7 @@ class PoolEdits(BackgroundWorker):
     def schedule(self, runtime: Runtime) -> None:
         """Schedule the slot merge if it is enabled."""
         if merger := runtime.parts.pool.merger:
-            settings = runtime.settings
+            settings = self._context.settings
             interval = settings.daemon.step_seconds
             self._schedule_every(runtime, "merge", interval, self._merge, merger, settings.sites)
 

@@ -123,7 +123,7 @@ class CycleRunner:
             self._run_poll,
             "interval",
             [runtime],
-            seconds=runtime.settings.daemon.poll_seconds,
+            seconds=self._context.settings.daemon.poll_seconds,
             id="poll",
             next_run_time=self._machine.clock(),
         )
@@ -131,7 +131,7 @@ class CycleRunner:
             self._run_with_demand,
             "interval",
             [self._run_demand_cycle, runtime],
-            seconds=runtime.settings.daemon.poll_seconds,
+            seconds=self._context.settings.daemon.poll_seconds,
             id="demand",
             executor="demand",
         )

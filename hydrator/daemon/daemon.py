@@ -220,7 +220,7 @@ class Daemon:
             raise
         names = [name for worker in self._workers for name in worker.EXECUTOR_NAMES]
         scheduler = machine.build_scheduler(["demand", *names])
-        return Runtime(settings, parts, reconciler, Turns(machine.threads.condition()), scheduler)
+        return Runtime(parts, reconciler, Turns(machine.threads.condition()), scheduler)
 
     def _build_reconciler(self, settings: Settings, parts: Parts) -> Reconciler:
         commands = CommandQueue(settings.daemon.state_dir)

@@ -137,7 +137,6 @@ MACHINE = Machine()
 class Runtime:
     """The parts built from the configuration, and the turns of their work."""
 
-    settings: Settings
     parts: Parts
     reconciler: Reconciler
     turns: Turns

@@ -201,7 +201,7 @@ class StagingTasks(BackgroundWorker):
             return
         with contextlib.suppress(StateError):  # each step tries again, and reports it
             parts.control.prepare()
-        interval = runtime.settings.daemon.step_seconds
+        interval = self._context.settings.daemon.step_seconds
         first = self._clock() + min(_FIRST_STEP, timedelta(seconds=interval))
         self._schedule_every(runtime, "staging", interval, self._run_step, controller, first_run_at=first)
 

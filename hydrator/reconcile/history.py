@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from hydrator.domain.model import Did, SiteAd
+from hydrator.domain.model import Did, Site
 from hydrator.domain.units import UnixTime
 
 MAX_CHANGES_PER_SITE: Final = 200
@@ -35,14 +35,14 @@ class DatasetChange:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One generation of a site's ad, with its changes.
+    """The changes that made a new generation of the ad of ``site``.
 
     ``decided_at`` is the time of the cycle. ``changes`` are at most MAX_CHANGES_PER_SITE; ``further_count``
     is the number of the others.
     """
 
     decided_at: datetime
-    ad: SiteAd
+    site: Site
     changes: tuple[DatasetChange, ...]
     further_count: int = 0
 

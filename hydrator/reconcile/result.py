@@ -109,7 +109,7 @@ def _build_entry(old: SiteAd | None, ad: SiteAd, report: CycleReport) -> History
         )
         for did in dids[:MAX_CHANGES_PER_SITE]
     ]
-    return HistoryEntry(report.started_at, ad, tuple(changes), len(dids) - len(changes))
+    return HistoryEntry(report.started_at, ad.site, tuple(changes), len(dids) - len(changes))
 
 
 def _explain_change(did: Did, site: Site, state: str | None, report: CycleReport) -> str:

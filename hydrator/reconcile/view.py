@@ -9,9 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import datetime
-from itertools import compress, repeat
-from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from hydrator.domain.ads import contract
@@ -386,7 +383,6 @@ class DatasetView:
 
 def build_view(report: "CycleReport", previous: CycleView | None, *, confirming_polls: int) -> CycleView:
     """Build the document of the cycle of *report*; *previous* is that of the cycle before."""
-    facts = _Facts.of(report.evaluation.snapshot)
     at = to_unix(report.started_at)
     before = {(part.kind, part.name): part for part in previous.parts} if previous else {}
     shown = _view_read_back(report, previous)
@@ -398,9 +394,9 @@ def build_view(report: "CycleReport", previous: CycleView | None, *, confirming_
         tuple(report.commands.problems),
         tuple(_continue_error(one, before, at) for one in _view_catalogues(report)),
         tuple(_continue_error(one, before, at) for one in _view_publishers(report, shown)),
-        _view_demand(report, facts),
+        _view_demand(report),
         _view_pacing(report),
-        tuple(_view_sites(report, facts, confirming_polls, shown)),
+        tuple(_view_sites(report, confirming_polls, shown)),
         tuple(_view_plan(report)),
     )
 
@@ -474,26 +470,23 @@ def _view_action(publisher: str | None, site: Site, action: str, why: str, ad: S
     return ActionView(publisher, site, action, why, generation, as_of)
 
 
-def _view_sites(
-    report: "CycleReport", facts: "_Facts", confirming_polls: int, shown: _ReadBack
-) -> Iterator[SiteView]:
+def _view_sites(report: "CycleReport", confirming_polls: int, shown: _ReadBack) -> Iterator[SiteView]:
     evaluation, paced = report.evaluation, report.paced
     losses, made = evaluation.state.held_losses, paced.openings
-    sites = evaluation.ads.keys() | evaluation.drafts.keys() | facts.states.keys()
+    sites = evaluation.ads.keys() | evaluation.drafts.keys() | evaluation.snapshot.sites.keys()
     sites |= report.held_reasons.keys() | (made.openings.keys() if made else set())
     for site in sorted(sites):
         ad, known = evaluation.ads.get(site), evaluation.snapshot.sites.get(site)
         draft = evaluation.drafts.get(site)
         as_of = known.as_of if known else ad.as_of if ad else None
-        oldest_at = facts.oldest_at.get(site)
         yield SiteView(
             site=site,
             as_of=to_unix(as_of) if as_of else None,
             generation=ad.generation if ad else None,
             ad_bytes=sum(len(f"{name} = {value}\n".encode()) for name, value in ad.content) if ad else None,
             truncated=(contract.TRUNCATED, "true") in ad.content if ad else None,
-            states=facts.states.get(site),
-            oldest_at=to_unix(oldest_at) if oldest_at else None,
+            states=_count_states(known) if known else None,
+            oldest_at=_find_oldest(known) if known else None,
             held=report.held_reasons.get(site),
             withheld=site in evaluation.withheld_reasons,
             loss=_view_loss(losses[site], confirming_polls) if site in losses else None,
@@ -527,15 +520,28 @@ def _view_left_out(entries: Iterable[DemandEntry]) -> LeftOutView | None:
     return LeftOutView(len(dids), sum(entry.job_count or 1 for entry in demanded), demanded[0].dids[0])
 
 
-def _view_demand(report: "CycleReport", facts: "_Facts") -> DemandView:
+def _count_states(known: SiteFacts) -> ByState[Count]:
+    states = [fact.state for fact in known.facts.values()]
+    counts = ((state.value, states.count(state)) for state in DatasetState)
+    return {state: count for state, count in counts if count}
+
+
+def _find_oldest(known: SiteFacts) -> UnixTime | None:
+    """Return the time of the oldest fact of a site; None without facts."""
+    times = {fact.as_of for fact in known.facts.values()}  # few, or only None
+    return min((to_unix(at or known.as_of) for at in times), default=None)
+
+
+def _view_demand(report: "CycleReport") -> DemandView:
     demand, snapshot = report.demand, report.evaluation.snapshot
-    unseen = find_unseen(demand, snapshot, report.evaluation.state.memories, facts.present)
+    present = snapshot.present_dids
+    unseen = find_unseen(demand, snapshot, report.evaluation.state.memories, present)
     misspelt = {did: names for did, names in snapshot.misspelt_dids.items() if did not in demand.kept_dids}
-    explained = facts.present.union(unseen, snapshot.misspelt_dids, *snapshot.case_collisions)
+    explained = present.union(unseen, snapshot.misspelt_dids, *snapshot.case_collisions)
     return DemandView(
         len(demand.dids) - len(demand.kept_dids),
         sum(entry.job_count for entry in demand.entries),
-        facts.count_jobs_with_site(demand),
+        _count_jobs_with_site(demand, snapshot),
         {
             origin.name.lower(): len(
                 {did for entry in demand.entries if entry.origin is origin for did in entry.dids}
@@ -565,43 +571,13 @@ def _view_pacing(report: "CycleReport") -> PacingView:
     )
 
 
-_STATE_OF = attrgetter("state")
-_TIME_OF = attrgetter("as_of")
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """Counts of a snapshot: by site, the datasets in each state and the time of the oldest fact.
-
-    ``complete_by_site`` is in the order of the sites' names; ``present`` has the datasets of all sites.
-    """
-
-    states: Mapping[Site, ByState[Count]]
-    oldest_at: Mapping[Site, datetime | None]
-    complete_by_site: Sequence[frozenset[Did]]
-    present: frozenset[Did]
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> "_Facts":
-        states, oldest_at = {}, {}
-        complete_by_site = []
-        for site, known in sorted(snapshot.sites.items()):
-            rows = known.facts
-            states_of_rows = list(map(_STATE_OF, rows.values()))
-            counts = ((state.value, states_of_rows.count(state)) for state in DatasetState)
-            states[site] = {state: count for state, count in counts if count}
-            times = set(map(_TIME_OF, rows.values()))  # few, or only None
-            oldest_at[site] = min((at or known.as_of for at in times), default=None)
-            is_complete = map(is_, states_of_rows, repeat(DatasetState.AVAILABLE))
-            complete_by_site.append(frozenset(compress(rows, is_complete)))
-        return cls(states, oldest_at, complete_by_site, snapshot.present_dids)
-
-    def count_jobs_with_site(self, demand: Demand) -> Count:
-        """Count the jobs whose datasets are all complete at one site."""
-        rest: Sequence[DemandEntry] = demand.entries
-        for complete in self.complete_by_site:
-            rest = [entry for entry in rest if not complete.issuperset(entry.dids)]
-        return sum(entry.job_count for entry in demand.entries) - sum(entry.job_count for entry in rest)
+def _count_jobs_with_site(demand: Demand, snapshot: Snapshot) -> Count:
+    """Count the jobs whose datasets are all complete at one site."""
+    rest: Sequence[DemandEntry] = demand.entries
+    for known in snapshot.sites.values():
+        complete = {did for did, fact in known.facts.items() if fact.state is DatasetState.AVAILABLE}
+        rest = [entry for entry in rest if not complete.issuperset(entry.dids)]
+    return sum(entry.job_count for entry in demand.entries) - sum(entry.job_count for entry in rest)
 
 
 def find_unseen(

@@ -165,13 +165,10 @@ class Store(AbstractContextManager["Store"]):
 
     def _add_changes(self, entry: HistoryEntry) -> None:
         """Add the changes of *entry*, and delete those of the site before its last MAX_CHANGES_PER_SITE."""
-        site, at = entry.ad.site, entry.decided_at.timestamp()
+        site = entry.site
         self._db.executemany(
             "insert into site_change (site, at, did, before, after, reason) values (?, ?, ?, ?, ?, ?)",
-            [
-                (site, at, one.did, one.before, one.after, one.why)
-                for one in entry.changes[:MAX_CHANGES_PER_SITE]
-            ],
+            [(site, one.at, one.did, one.before, one.after, one.why) for one in entry.changes],
         )
         self._db.execute(
             "delete from site_change where site = ? and number <="

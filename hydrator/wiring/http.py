@@ -73,15 +73,12 @@ def build_http_server(
         http.host,
         http.port,
         unix=UnixSocket(http.socket) if http.socket else None,
-        certificate=_find_certificate(http),
+        certificate=TlsCertificate(http.tls_certificate, http.tls_key)
+        if http.tls_certificate and http.tls_key
+        else None,
         limiter=_build_limiter(limits, registry, proxied=proxied),
         on_stop=live.close,
     )
-
-
-def _find_certificate(http: HttpServerSettings) -> TlsCertificate | None:
-    pair = http.tls_certificate and http.tls_key and TlsCertificate(http.tls_certificate, http.tls_key)
-    return pair or None
 
 
 def _build_limiter(limits: ServerLimits, registry: CollectorRegistry, *, proxied: bool) -> ConnectionLimiter:

@@ -96,7 +96,7 @@ def changes() -> list[HistoryEntry]:
     came = (DATASETS[1], None, "AVAILABLE", "its catalogue says so")
     left = (DATASETS[4], "AVAILABLE", None, "its catalogue says that it is gone")
     return [
-        HistoryEntry(at, ad(site=site, generation=at.hour), (DatasetChange(to_unix(at), *change),))
+        HistoryEntry(at, site, (DatasetChange(to_unix(at), *change),))
         for at, site, change in (
             (NOON - 5 * HOUR, RAL, came),
             (NOON - 3 * HOUR, OSO, left),

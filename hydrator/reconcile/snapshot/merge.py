@@ -10,7 +10,7 @@ than the age limit becomes UNKNOWN.
 
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -36,39 +36,6 @@ from hydrator.domain.text import matches_any
 from .memory import CatalogueMemory, DatasetRecord
 
 _STATE_RANK = {state: -place for place, state in enumerate(DatasetState)}
-
-
-@dataclass(frozen=True, slots=True)
-class NameIndex:
-    """The existing datasets, each with the other datasets whose DIDs differ only in letter case.
-
-    ``case_collisions`` are groups of existing datasets whose DIDs differ only in letter case.
-    ``absent_dids`` are demanded datasets that no catalogue has. ``misspellings`` are the absent datasets
-    that differ from an existing dataset only in letter case.
-    """
-
-    existing_dids: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
-    case_collisions: tuple[tuple[Did, ...], ...] = ()
-    absent_dids: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
-    misspellings: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
-
-    def unread_dids(self, demanded_dids: AbstractSet[Did]) -> frozenset[Did]:
-        """Return the demanded datasets for which no catalogue has given an answer."""
-        if len(self.existing_dids) + len(self.absent_dids) == len(demanded_dids):  # both are demanded
-            return frozenset()
-        return frozenset(demanded_dids - self.existing_dids.keys() - self.absent_dids.keys())
-
-    def without(self, never: tuple[str, ...]) -> "NameIndex":
-        """Return the index without the names that match *never*; the demanded names keep their collisions."""
-
-        def shown(dids: tuple[Did, ...]) -> tuple[Did, ...]:
-            return tuple(did for did in dids if not matches_any(did, never))
-
-        return replace(
-            self,
-            case_collisions=tuple(filter(None, map(shown, self.case_collisions))),
-            misspellings={did: alike for did, dids in self.misspellings.items() if (alike := shown(dids))},
-        )
 
 
 def pick_better(one: Fact, other: Fact, read_at: datetime) -> Fact:
@@ -188,8 +155,10 @@ def _unseen_reasons(memories: Mapping[str, CatalogueMemory]) -> dict[Did, str]:
     return {did: "; ".join(texts) for did, texts in sorted(reasons.items())}
 
 
-def _index_names(memories: Mapping[str, CatalogueMemory], demanded_dids: AbstractSet[Did]) -> NameIndex:
-    """Return the index of the names; search for DIDs that differ only in letter case."""
+def _find_variants(
+    memories: Mapping[str, CatalogueMemory], demanded_dids: AbstractSet[Did]
+) -> tuple[dict[Did, frozenset[Did]], dict[Did, frozenset[Did]]]:
+    """Return the demanded datasets that exist, and those that are absent, each with its case variants."""
     existing: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():
@@ -199,7 +168,7 @@ def _index_names(memories: Mapping[str, CatalogueMemory], demanded_dids: Abstrac
                 index[did] = index[did] | record.case_variants if did in index else record.case_variants
     for did in existing.keys() & absent.keys():
         del absent[did]
-    return NameIndex(existing, _find_case_collisions(existing), absent, _find_misspellings(existing, absent))
+    return existing, absent
 
 
 def _find_misspellings(
@@ -341,16 +310,20 @@ def build_snapshot(
     sources = _sources(memories, now, max_age)
     dids = dict.fromkeys(did for source in sources for did in source.records if did in demanded_dids)
     rows = _group_by_site({did: _merge_dataset(did, sources, now, max_age) for did in dids})
-    names = _index_names(memories, demanded_dids)
-    shown_names = names.without(never) if never else names
+    existing, absent = _find_variants(memories, demanded_dids)
+
+    def list_public(dids: tuple[Did, ...]) -> tuple[Did, ...]:
+        return tuple(did for did in dids if not matches_any(did, never))
+
+    misspellings = _find_misspellings(existing, absent).items()
     read_at = _site_read_times(memories)
     return Snapshot(
         sites={site: SiteFacts(read_at[site], rows.get(site, {})) for site in sorted(read_at)},
         unseen_reasons=_unseen_reasons(memories),
-        case_collisions=shown_names.case_collisions,
-        misspelt_dids=shown_names.misspellings,
+        case_collisions=tuple(filter(None, map(list_public, _find_case_collisions(existing)))),
+        misspelt_dids={did: alike for did, dids in misspellings if (alike := list_public(dids))},
         bytes_total=sizes_of(memories),
-        unread_dids=names.unread_dids(demanded_dids),
+        unread_dids=frozenset(demanded_dids).difference(existing, absent),
     )
 
 

@@ -20,7 +20,7 @@ def context_with(*, settings=None, state=None, store=None, bugs=pytest.fail, reg
     )
 
 
-def runtime_with(scheduler, *, settings=None, turns=None, **parts) -> Runtime:
+def runtime_with(scheduler, *, turns=None, **parts) -> Runtime:
     """A runtime that has just these *parts*."""
     made = SimpleNamespace(**parts)
-    return Runtime(settings or Settings(), made, None, turns or Turns(), scheduler)
+    return Runtime(made, None, turns or Turns(), scheduler)

@@ -40,10 +40,12 @@ class Daemon:
             "network": SimpleNamespace(rates=None),
         }
         self.registry = CollectorRegistry()
-        self.context = context_with(store=store, registry=self.registry, report=self.world.report)
+        self.context = context_with(
+            settings=settings, store=store, registry=self.registry, report=self.world.report
+        )
         self.tasks = StagingTasks(self.context, StagingMetrics(self.registry))
         self.scheduler = BackgroundScheduler(timezone="UTC", executors={"staging": {"type": "threadpool"}})
-        self.tasks.schedule(runtime_with(self.scheduler, settings=settings, turns=self.turns, **parts))
+        self.tasks.schedule(runtime_with(self.scheduler, turns=self.turns, **parts))
 
     def step(self):
         """Run the scheduled step; return the events of the log."""

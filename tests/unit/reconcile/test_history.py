@@ -2,14 +2,14 @@
 
 import pytest
 
-from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
+from hydrator.domain.model import Did, ReplicaState, to_unix
 from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.publish import Policy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import MAX_AGE, Store
-from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, ad, replica, settings_with
+from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, replica, settings_with
 from tests.memory import MemoryCatalogue, MemoryPublisher
 from tests.unit.reconcile.cycles import build_cycle
 
@@ -48,11 +48,8 @@ class World:
         self.now += after
         self.catalogue.replicas = replicas
         report = self.cycle.run()
-        self.entries += [one for one in report.history_entries if one.ad.site == CAM]
+        self.entries += [one for one in report.history_entries if one.site == CAM]
         return report
-
-    def ad(self) -> SiteAd:
-        return self.publisher.ads[CAM]
 
     def changes(self) -> list[tuple]:
         """Return the stored changes of the last cycle that changed the ad, by dataset."""
@@ -79,8 +76,7 @@ def test_history_has_every_generation_with_changes_and_reasons(world):
     world.run(replica(L2))
     assert world.changes() == [(L1, "PARTIAL", None, "its catalogue says that it is gone")]
     assert [one.text for one in world.entries] == ["1 came", "1 came, 1 changed", "1 left"]
-    assert [one.ad.generation for one in world.entries] == [to_unix(NOON) + 60 * n for n in range(3)]
-    assert world.entries[-1].ad == world.ad()
+    assert [one.decided_at for one in world.entries] == [NOON + n * MINUTE for n in range(3)]
 
 
 def test_cycle_without_changes_adds_no_history_entry(world):
@@ -115,8 +111,8 @@ def test_history_names_unknown_and_released_datasets_as_such(world):
     ]
 
 
-def stored(store, *changes, at=NOON, site=CAM, dids=()):
-    store.add_history([HistoryEntry(at, ad(*dids, site=site), changes)])
+def stored(store, *changes, at=NOON, site=CAM):
+    store.add_history([HistoryEntry(at, site, changes)])
 
 
 def change(n: int, at=NOON) -> DatasetChange:

@@ -236,7 +236,7 @@ def test_page_lists_the_newest_changes_first_and_not_all():
     def entry(n):
         return HistoryEntry(
             NOON - n * MINUTE,
-            ad(generation=n + 1),
+            CAM,
             (DatasetChange(0, L3, None, "AVAILABLE", "its catalogue"),),
         )
 
@@ -347,9 +347,7 @@ def test_it_escapes_what_others_wrote_wherever_it_is_shown():
         held_reasons={site: HOSTILE, Site(f"{HOSTILE}2"): HOSTILE},
         hang_reason=HOSTILE,
         held_losses={site: held},
-        changes=[
-            HistoryEntry(NOON, replace(ad(), site=site), (DatasetChange(0, did, HOSTILE, HOSTILE, HOSTILE),))
-        ],
+        changes=[HistoryEntry(NOON, site, (DatasetChange(0, did, HOSTILE, HOSTILE, HOSTILE),))],
     )
     for selected in (Selection(), Selection(name_contains=HOSTILE, site=HOSTILE, state=HOSTILE)):
         text = render_overview(hostile, selected)
@@ -370,7 +368,7 @@ def test_it_needs_nothing_from_outside_and_runs_only_its_own_script():
 
 
 def test_tables_have_captions_and_headers_with_scope_and_fields_have_labels():
-    page = shown(changes=[HistoryEntry(NOON, ad(), ())])
+    page = shown(changes=[HistoryEntry(NOON, CAM, ())])
     assert page.tags.count("table") == page.tags.count("caption") == 1
     assert {a.get("scope") for a in page.attributes if a["tag"] == "th"} == {"col", "row"}
     labelled = {a["for"] for a in page.attributes if a["tag"] == "label"}
