@@ -8,7 +8,13 @@ from adapters.rucio.session.transport import Forbidden, InvalidRequest, NotFound
 from adapters.rucio.staging import RucioStager, RuleOptions
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did
-from hydrator.domain.staging_ports import StagingQuery
+from hydrator.domain.staging_ports import (
+    RefusalKind,
+    StagingKind,
+    StagingOrder,
+    StagingQuery,
+    StagingRefused,
+)
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL
 
 SITES = frozenset({CAM, RAL})
@@ -317,6 +323,20 @@ def test_rule_with_copies_on_two_disks_of_a_site_is_whole_if_one_is(stager, clie
     assert {(one.storage, one.is_whole) for one in ask(stager, L1).rules} == {
         ("CAM-DISK", True), ("CAM-DISK2", False)
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["DATASET", "CONTAINER"])
+def test_files_that_no_rule_ever_kept_refuse_the_request_at_their_storage(stager, client, kind):
+    asked = make_container(client, {"L1": 4000}) if kind == "CONTAINER" else L1
+    client.list_dataset_replicas = lambda scope, name, deep: [
+        {"scope": scope, "name": name, "rse": "CAM-DISK", "length": 4, "available_length": 1,
+         "bytes": 4000, "available_bytes": 1000, "state": "UNAVAILABLE", "updated_at": None}
+    ]  # fmt: skip
+    client.list_replication_rule_full_history = lambda scope, name: []
+    with pytest.raises(StagingRefused) as caught:
+        stager.request(StagingOrder(StagingKind.STAGE, CAM, asked, 4000, HOUR))
+    assert caught.value.kind is RefusalKind.NOT_OURS
+    assert "files of" in caught.value.reason
 
 
 def test_container_with_a_dataset_of_unknown_size_has_no_size(stager, client):
