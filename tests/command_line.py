@@ -1,6 +1,7 @@
 """The command line in the process of the test, as the installed script runs it, without a terminal."""
 
 import io
+import logging
 import os
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from subprocess import CompletedProcess
 from typing import IO
 
 import pytest
+import structlog
 
 from hydrator.cli import main
 
@@ -43,6 +45,8 @@ def run_hydrator(
         streams = [io.TextIOWrapper(file, encoding, write_through=True) for file in (out, err)]
         patch.setattr(sys, "stdout", streams[0])
         patch.setattr(sys, "stderr", streams[1])
+        patch.setattr(logging.root, "handlers", [])
+        patch.setattr(logging.root, "level", logging.root.level)
         with _descriptors(out, err):
             try:
                 main()
@@ -50,6 +54,7 @@ def run_hydrator(
                 status = end.code
             for stream in streams:
                 stream.flush()
+        structlog.reset_defaults()
         said = []
         for stream, file in zip(streams, (out, err), strict=True):
             stream.detach()

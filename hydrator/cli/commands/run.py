@@ -1,5 +1,6 @@
 """``hydrator run``, ``once`` and ``plan``: run cycles, or show the actions of one cycle."""
 
+import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -71,11 +72,13 @@ def _run_cycle(
     settings: "Settings", state: "ReconcileState", store: "Store | None", *, as_json: bool
 ) -> "tuple[CycleReport, Reconciler]":
     """Run one cycle from *state*, with its progress; without a *store*, only plan it."""
+    from hydrator.daemon.logs import configure_logs
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.database import owner_of
     from hydrator.wiring import system_clock
     from hydrator.wiring.assembly import assemble
 
+    configure_logs("error", sys.stderr)  # structlog alone prints values of variables, to standard output
     # the ads of a daemon that owns this state are no rival's
     is_only = store is not None or owner_of(settings.daemon.state_dir) is None
     task = f"asking schedds and catalogues{', then publishing' if store else ''}"

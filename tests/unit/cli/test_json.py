@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -56,9 +57,7 @@ def times_in(document: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, document
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("installation")
+def write_config(folder: Path) -> Path:
     (folder / "catalogue.toml").write_text('sites = ["UK"]\n[datasets."t:a"]\nsites.UK = "available"\n')
     file = folder / "config.toml"
     file.write_text(
@@ -66,6 +65,12 @@ def config(tmp_path_factory):
         '[demand]\nask_schedds = false\npins = ["t:a"]\n[publish.collector]\nenabled = false\n'
         '[publish.file]\nenabled = true\ndirectory = "ads"\n[network]\ndefault_gbit_per_second = 1\n'
     )
+    return file
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    file = write_config(tmp_path_factory.mktemp("installation"))
     run_hydrator("once", "-c", file)
     return file
 
@@ -81,3 +86,19 @@ def test_times_are_texts_in_utc(command, config):
     assert done.returncode == 0
     assert [each for each in found if not TIME.fullmatch(str(each[1]))] == []
     assert found or command in {"datasets t:b", "network", "plan", "staging list"}
+
+
+@pytest.mark.parametrize("command", ["once", "plan"])
+def test_bug_is_logged_without_values_and_never_in_the_document(command, tmp_path, monkeypatch):
+    def read(self, dids):
+        password = "s3cret-of-a-variable"
+        raise KeyError(len(password))
+
+    monkeypatch.setattr("adapters.catalogue_client.WorkerCatalogue.read", read)
+    done = run_hydrator(command, "--json", "-c", write_config(tmp_path))
+    assert done.returncode == 1
+    json.loads(done.stdout)
+    said = done.stderr.decode()
+    assert "catalogue file failed: this is a bug" in said
+    assert "KeyError" in said
+    assert "s3cret" not in said
