@@ -39,7 +39,8 @@ _CLUSTER_RULES = {
     **dict.fromkeys(("prefect_run_tags", "prefect_stream_output"), _KEEP),
 }
 """The value of each option of [cluster] in a job. The slot limits ``{cores}`` and ``{memory_gb}``."""
-_RULES = {"cluster": _CLUSTER_RULES, "imaging": {"mem_gb": "{memory_gb}", "use_mpi": "False"}}
+MACHINE_OPTIONS = {"cluster": _CLUSTER_RULES, "imaging": {"mem_gb": "{memory_gb}", "use_mpi": "False"}}
+"""The rules for the options that speak of a machine or a cluster, by section."""
 _ALWAYS_SET = (
     *("batch_system", "max_nodes", "cpus_per_task", "max_cores", "max_threads", "mem_per_node_gb"),
     "local_scratch_dir",
@@ -83,7 +84,7 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
 
     Args:
         parset: the user's parset.
-        files: options that name files, each with the name of the transferred file.
+        files: the files that HTCondor transfers, as the parset names them, each with its name at the job.
     """
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_dict({"cluster": {}, **parset.sections})
@@ -99,7 +100,10 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
         if parser["cluster"].get(option, "") in (*UNSET_VALUES, "0"):
             parser["cluster"][option] = _sized(parset, option, _CLUSTER_RULES[option], 0)
     values = {"dir_working": f"{{scratch}}/{WORKING_FOLDER}", "input_ms": "{input_ms}"}
-    values |= {option: f"{{scratch}}/{file}" for option, file in files.items()}
+    for option, named in parset.files.items():
+        if not files.keys().isdisjoint(named):
+            paths = [f"{{scratch}}/{files[file]}" if file in files else file for file in named]
+            values[option] = repr(paths) if option == "normalization_skymodels" else paths[0]
     for option, value in values.items():
         section = FILE_OPTIONS.get(option, "global")
         changes.placed.append(_show(option, parset.sections[section][option]))
@@ -112,7 +116,7 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
 
 def _slot_value(parset: Parset, section: str, option: str, text: str, changes: MachineChanges) -> str | None:
     """Return the value of an option in the job, None to remove it; note the change in *changes*."""
-    rule = _RULES.get(section, {}).get(option)
+    rule = MACHINE_OPTIONS.get(section, {}).get(option)
     written = _show(option, text)
     if rule is None:
         if section == "cluster" or _MACHINE_WORD.search(option):

@@ -25,8 +25,9 @@ FILE_OPTIONS = {
     "strategy": "global",
     "photometry_skymodel": "imaging",
     "astrometry_skymodel": "imaging",
+    "normalization_skymodels": "imaging",
 }
-"""Options that name one file, but not a measurement set, each with its section."""
+"""Options that name files, but not measurement sets, each with its section; only the last has a list."""
 _REQUIRED_OPTIONS = ("dir_working", "input_ms")
 UNSET_VALUES = ("", "None")
 _NUMBER = r"\d+(\.\d*)?([:\s]\s*\d+(\.\d*)?)*"
@@ -67,19 +68,20 @@ class Parset:
         )
 
     @property
-    def files(self) -> dict[str, str]:
-        """The options that name a file, but not measurement sets, each with the file's name."""
-        texts = {
-            name: lexical_cast(self.sections.get(section, {}).get(name, "None"))
-            for name, section in FILE_OPTIONS.items()
-        }
-        return {
-            name: text
-            for name, text in texts.items()
-            if isinstance(text, str)
-            and text not in UNSET_VALUES
-            and not (name == "strategy" and not text.endswith(".py"))
-        }
+    def files(self) -> dict[str, list[str]]:
+        """The options that name files, but not measurement sets, each with the files' names."""
+        found = {}
+        for name, section in FILE_OPTIONS.items():
+            value = lexical_cast(self.sections.get(section, {}).get(name, "None"))
+            texts = value if isinstance(value, list | tuple) else [value]
+            found[name] = [
+                text
+                for text in texts
+                if isinstance(text, str)
+                and text not in UNSET_VALUES
+                and (name != "strategy" or text.endswith(".py"))
+            ]
+        return {name: files for name, files in found.items() if files}
 
 
 def parse_parset(content: bytes, origin: str) -> Parset:

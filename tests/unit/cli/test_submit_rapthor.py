@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
+from hydrator.cli.commands.submit.rapthor.run import find_files_to_send
 from hydrator.config import StorageArea
 from hydrator.domain.model import Snapshot
+from hydrator.submit.rapthor.parset import parse_parset
 from tests.command_line import run_hydrator
 from tests.factories import NOON, demand, server_state
 from tests.served import server_of
@@ -119,6 +122,67 @@ def test_job_folder_has_all_files_of_the_job(host):
     assert paths["sites"] == {"UK": {"lofar:L1.ms": "/data/lofar/L1.ms"}}
     assert paths["datasets"][0]["name"] == "L1.ms"
     assert (job / "hydrator-job-start.py").stat().st_mode & 0o111
+
+
+def test_every_file_of_a_list_is_transferred(host):
+    for name in ("120.txt", "160.txt"):
+        (host.folder / name).write_text("a model")
+    more = "[imaging]\nnormalization_skymodels = [120.txt, 160.txt, /at/the/site.txt]\n"
+    done = host.submit("L1.ms", "-o", "job", more=more)
+    assert f"{host.folder / '120.txt'}, {host.folder / '160.txt'}\n" in (host.job() / "run1.sub").read_text()
+    line = "normalization_skymodels = ['{scratch}/120.txt', '{scratch}/160.txt', '/at/the/site.txt']"
+    assert line in (host.job() / "run.parset").read_text()
+    assert "normalization_skymodels = /at/the/site.txt is not a file on this host" in done.stderr
+
+
+@pytest.mark.parametrize("written", ["input_skymodel = gone.txt", "facet_layout = ~/a.reg", "strategy = .py"])
+@pytest.mark.parametrize("option", ["-o=job", "--dry-run"])
+def test_relative_path_without_a_file_is_refused(host, written, option):
+    (message,) = host.refusal("L1.ms", *option.split("="), more=f"{written}\n")
+    assert message.startswith(f"{written}: there is no such file in the current folder")
+    assert not (host.folder / "job").exists()
+
+
+def test_file_that_the_user_cannot_read_is_refused(tmp_path, monkeypatch, capsys):
+    """Root reads any file, so this process has the rights of another user for a moment."""
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o755)
+    Path("sky.txt").touch(mode=0)
+    content = b"[global]\ndir_working = /x\ninput_ms = a.ms\ninput_skymodel = sky.txt\n"
+    parset, user = parse_parset(content, "p"), os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(typer.Exit) as refused:
+            find_files_to_send(parset)
+    finally:
+        os.seteuid(user)
+    assert refused.value.exit_code == 2
+    assert "input_skymodel = sky.txt: you cannot read this file: Permission denied" in capsys.readouterr().err
+
+
+def test_sub_band_that_is_listed_twice_is_read_once(host):
+    done = host.submit("[/x/L1.ms, L2.ms, /x/L1.ms]", "-o", "job")
+    assert "input_ms names /x/L1.ms more than once: the run reads it once" in done.stderr
+    read = json.loads((host.job() / "hydrator-paths.json").read_text())["datasets"]
+    assert [dataset["did"] for dataset in read] == ["lofar:L1.ms", "lofar:L2.ms"]
+    assert "more than once" not in host.submit("[/x/L1.ms, L2.ms]").stderr
+
+
+@pytest.mark.parametrize("option", [(), ("--dry-run",)])
+def test_misspelt_option_is_a_question(host, option):
+    done = host.submit("L1.ms", *option, more="input_skymodell = x\n")
+    assert "run1.parset: input_skymodell in [global]: did you mean input_skymodel?" in done.stderr
+
+
+def test_container_image_is_transferred_from_its_absolute_path(host):
+    (host.folder / "lofar.sif").touch()
+    shown = host.submit("L1.ms", "--container", "lofar.sif").stdout
+    assert f"container_image = {host.folder / 'lofar.sif'}\n" in shown
+    (message,) = host.refusal("L1.ms", "--container", "gone.sif")
+    assert "container gone.sif: this host has no such file" in message
+    for options in (["/cvmfs/x/y.sif"], ["/at/the/site.sif", "--line", "transfer_container = false"]):
+        assert f"container_image = {options[0]}\n" in host.submit("L1.ms", "--container", *options).stdout
 
 
 @pytest.mark.parametrize("container", [(), ("--container", "docker://x/rapthor")])

@@ -19,6 +19,7 @@ from hydrator.submit.rapthor.job import (
 from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
+from hydrator.submit.rapthor.spelling import spelling_questions
 from hydrator.submit.submit_files.values import quote_arguments
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, ReplicaState, facts, replica
 
@@ -115,12 +116,12 @@ PLACES_TOLD = (
 
 
 def test_job_parset_names_what_the_wrapper_fills_in():
-    sections, told = job_options("Strategy = my.py\nx = 1\n", {"strategy": "my.py"})
+    sections, told = job_options("Strategy = /a/my.py\nx = 1\n", {"/a/my.py": "my.py"})
     assert sections["global"] == {
         "dir_working": "{scratch}/rapthor", "input_ms": "{input_ms}", "strategy": "{scratch}/my.py", "x": "1",
     }  # fmt: skip
     assert sections["cluster"] == ONE_SLOT
-    assert told == f"{PLACES_TOLD}, strategy = my.py"
+    assert told == f"{PLACES_TOLD}, strategy = /a/my.py"
 
 
 @pytest.mark.parametrize(
@@ -220,8 +221,36 @@ def test_parset_lists_the_other_files_that_rapthor_reads():
         ),
         "p",
     )
-    assert read.files == {"input_skymodel": "/sky.txt"}
-    assert parse_parset(parset("a.ms", "strategy = /my/own.py\n"), "p").files == {"strategy": "/my/own.py"}
+    assert read.files == {"input_skymodel": ["/sky.txt"]}
+    assert parse_parset(parset("a.ms", "strategy = /my/own.py\n"), "p").files == {"strategy": ["/my/own.py"]}
+    assert parse_parset(parset("a.ms", "strategy = 5\n"), "p").files == {}
+
+
+@pytest.mark.parametrize("written", ["[120.txt, /far/160.txt]", "['120.txt', '/far/160.txt']"])
+def test_each_file_of_a_list_has_its_path_at_the_job(written):
+    sections, told = job_options(f"[imaging]\nnormalization_skymodels = {written}\n", {"120.txt": "120.txt"})
+    assert sections["imaging"] == {"normalization_skymodels": "['{scratch}/120.txt', '/far/160.txt']"}
+    assert f"normalization_skymodels = {written}" in told
+    sections, _ = job_options(f"[imaging]\nnormalization_skymodels = {written}\n")
+    assert sections["imaging"] == {"normalization_skymodels": written}
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        ("input_skymodell = a\nstrategey = b\n", ["input_skymodel?", "strategy?"]),
+        ("[clutser]\n", ["[cluster]?"]),
+        ("[Imaging]\nrobust = 0\n", ["[imaging]?"]),
+        ("batch_system = slurm\n", ["[cluster]?"]),
+        ("bda_timebase = 1\n", ["[calibration] or [imaging]?"]),
+        ("[cluster]\nbatch_sytem = slurm\nmem_per_node_gb = 1\n", ["batch_system?"]),
+        ("selfcal_data_fraction = 1\n[imaging]\nmem_gb = 1\nastrometry_skymodel = a\n", []),
+        ("polarisations = 4\n[skymodels]\nx = 1\n[cluster]\nprefect_colour = red\n", []),
+    ],
+)
+def test_misspelt_options_and_sections_become_questions_and_new_ones_do_not(more, asked):
+    questions = spelling_questions(parse_parset(parset("a.ms", more), "p"))
+    assert [question.partition("did you mean ")[2] for question in questions] == asked
 
 
 # --- the job

@@ -5,8 +5,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import typer
 
@@ -52,6 +54,7 @@ def submit_rapthor(options: RapthorOptions) -> None:
     )
     exit_on_problems(_usage_problems(settings.submit, run_options, options))
     words = _parse_command(settings.submit, options)
+    settings = _find_image(settings, run_options.extra_lines)
     run = prepare_run(settings, _check_expressions(settings, run_options), options)
     if options.dry_run:
         _finish_dry_run(run)
@@ -65,6 +68,22 @@ def submit_rapthor(options: RapthorOptions) -> None:
 
 
 command = command_of(RapthorOptions, submit_rapthor)
+
+
+def _find_image(settings: Settings, lines: Sequence[str]) -> Settings:
+    """Return *settings* with the absolute path of the container: condor_submit runs in the job's folder.
+
+    Exits if HTCondor should transfer the image and this host does not have it.
+    """
+    image = settings.submit.container
+    if not image or "://" in image:
+        return settings
+    is_sent = not image.startswith("/cvmfs/") and not any("transfer_container" in line for line in lines)
+    if is_sent and not Path(image).exists():
+        use = "give the path of an image, docker://NAME, or an image below /cvmfs/"
+        exit_on_problems([f"container {image}: this host has no such file: {use}"])
+    submit = settings.submit.model_copy(update={"container": str(Path(image).absolute())})
+    return settings.model_copy(update={"submit": submit})
 
 
 def _default_mode(submit: SubmitSettings, options: RapthorOptions) -> Mode | None:

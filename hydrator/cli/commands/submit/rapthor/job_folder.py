@@ -27,8 +27,6 @@ from hydrator.submit.rapthor.job import (
     submit_description,
 )
 from hydrator.submit.rapthor.machine import WORKING_FOLDER, job_parset
-from hydrator.submit.rapthor.parset import Parset
-from hydrator.submit.submit_files.values import unfit_name_reason
 
 from .run import PreparedRun
 
@@ -36,12 +34,11 @@ from .run import PreparedRun
 def produce_job(run: PreparedRun, command: list[str]) -> None:
     """Print the submit description; with -o or --submit, write the job's folder, and submit the job."""
     options, submit = run.options, _add_room_for_archives(run)
-    file_by_option = _find_files_to_send(run.parset)
-    names = {option: Path(file).name for option, file in file_by_option.items()}
+    names = {name: path.name for name, path in run.files.items()}
     parset_text, changes = job_parset(run.parset, names)
     told = [f"{run.parset.origin}: {sentence}" for sentence in changes.sentences]
     _report_services()
-    description = _describe(run, submit, command, sorted(set(file_by_option.values())))
+    description = _describe(run, submit, command)
     parent, label = options.output or Path(), run.run.label
     stem = f"{label}-{run.now:%Y%m%dT%H%M%SZ}"
     if options.output is None and not options.submit:
@@ -83,13 +80,14 @@ def _add_room_for_archives(run: PreparedRun) -> SubmitSettings:
     return submit.model_copy(update={"disk_gb": submit.disk_gb + unpacked_gb})
 
 
-def _describe(run: PreparedRun, submit: SubmitSettings, command: list[str], files: list[str]) -> str:
+def _describe(run: PreparedRun, submit: SubmitSettings, command: list[str]) -> str:
     """Return the submit description.
 
     A job that can fetch its data may run at any site. A job that cannot fetch its data runs only at sites
     with paths to the data.
     """
     can_fetch = bool(run.settings.submit.stage_in)
+    files = sorted(set(map(str, run.files.values())))
     return submit_description(
         run.run,
         submit,
@@ -107,38 +105,6 @@ def _report_services() -> None:
     """Report the variables of this shell that name services which the job does not use."""
     if names := sorted(filter(OTHER_SERVICES.match, os.environ)):
         print_problems(f"the run starts its own Dask and Prefect, without the variables {', '.join(names)}")
-
-
-def _find_files_to_send(parset: Parset) -> dict[str, str]:
-    """Return the files to transfer with the job, by parset option: the files that exist on this host.
-
-    Exits if two files have the same name, or if HTCondor cannot transfer a file.
-    """
-    path_by_option = {}
-    for option, file in parset.files.items():
-        path = Path(file).absolute()
-        if path.is_file():
-            path_by_option[option] = str(path)
-        else:
-            print_problems(
-                f"{option} = {file} is not a file on this host: the job will look for this path at its site"
-            )
-    paths = sorted(set(path_by_option.values()))
-    names = [Path(path).name for path in paths]
-    duplicates = sorted({name for name in names if names.count(name) > 1})
-    problems = [
-        f"two files of the parset are called {name}: HTCondor transfers them into one folder, so rename one"
-        for name in duplicates
-    ]
-    exit_on_problems(
-        problems
-        + [
-            f"{path!r}: HTCondor cannot transfer this file with the job: {why}: rename the file"
-            for path in paths
-            if (why := unfit_name_reason(path))
-        ]
-    )
-    return path_by_option
 
 
 def _paths_text(run: PreparedRun) -> str:

@@ -1,6 +1,7 @@
 """A Rapthor run prepared for output: its datasets, their files, and the sites that could run it."""
 
 import glob
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ from hydrator.submit.file_lists import Listing, address_mismatches, list_files, 
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, run_name
 from hydrator.submit.rapthor.outlook import SiteOutlook, rank_sites
 from hydrator.submit.rapthor.parset import Parset, parse_parset
+from hydrator.submit.rapthor.spelling import spelling_questions
+from hydrator.submit.submit_files.values import unfit_name_reason
 from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import assemble
 from hydrator.wiring.catalogues import build_file_listers, daemon_catalogues, fetch_storage
@@ -36,11 +39,15 @@ from .options import RapthorOptions
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A Rapthor run, the catalogues' answers about its datasets at ``now``, and the sites, the best first."""
+    """A Rapthor run, the catalogues' answers about its datasets at ``now``, and the sites, the best first.
+
+    ``files`` are those that HTCondor transfers with the job, by their names in the parset.
+    """
 
     options: RapthorOptions
     run: RapthorRun
     parset: Parset
+    files: Mapping[str, Path]
     settings: Settings
     resolution: Resolution
     listing: Listing
@@ -82,12 +89,14 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
     """
     file = options.parset
     parset = parse_parset(_read_parset(file), str(file))
+    print_problems(*(f"{file}: {question}" for question in spelling_questions(parset)))
+    is_for_job = options.form == "job"
+    files = find_files_to_send(parset) if is_for_job else {}
     resolution, now = _resolve_datasets(parset, settings, options)
     problems = _mode_problems(settings.submit, run_options.mode, options.form)
     resolution = _check_resolution(resolution, options, problems, asks_only_daemon=not settings.catalogue)
     snapshot = _collect_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
-    is_for_job = options.form == "job"
     if is_for_job and not settings.storage:
         settings = settings.model_copy(update={"storage": fetch_storage(settings, frozenset(dids))})
     listing = _list_files(settings, dids, options) if is_for_job else Listing()
@@ -103,7 +112,9 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
         can_fetch=settings.submit.stage_in is not None,
         unanswered_dids=resolution.unanswered_dids,
     )
-    return PreparedRun(options, run, parset, settings, resolution, listing, paths, sites, snapshot, now)
+    return PreparedRun(
+        options, run, parset, files, settings, resolution, listing, paths, sites, snapshot, now
+    )
 
 
 def _mode_problems(submit: SubmitSettings, mode: Mode | None, form: str) -> list[str]:
@@ -123,6 +134,42 @@ def _read_parset(file: Path) -> bytes:
         return read_limited(file, MAX_INPUT_BYTES)
     except OSError as error:
         raise ConfigError([f"{file}: {error.strerror}; give the path of a Rapthor parset"]) from error
+
+
+def find_files_to_send(parset: Parset) -> dict[str, Path]:
+    """Return the files of *parset* that exist on this host, by their names in the parset.
+
+    Exits if a file cannot be read or transferred, if two files have the same name, or if a relative path,
+    which means nothing at a site, names no file.
+    """
+    paths: dict[str, Path] = {}
+    problems = []
+    for option, name in [(option, name) for option, names in parset.files.items() for name in names]:
+        try:
+            if Path(name).is_file():
+                Path(name).open("rb").close()
+                paths[name] = Path(name).absolute()
+            elif Path(name).is_absolute():
+                later = "the job will look for this path at its site"
+                print_problems(f"{option} = {name} is not a file on this host: {later}")
+            else:
+                place = "in the current folder, and Rapthor expands neither ~ nor $: correct the path"
+                problems.append(f"{option} = {name}: there is no such file {place}")
+        except OSError as error:
+            problems.append(f"{option} = {name}: you cannot read this file: {error.strerror}")
+    sent = sorted({str(path) for path in paths.values()})
+    names = [Path(path).name for path in sent]
+    problems += [
+        f"two files of the parset are called {name}: HTCondor transfers them into one folder, so rename one"
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
+    problems += [
+        f"{path!r}: HTCondor cannot transfer this file with the job: {why}: rename the file"
+        for path in sent
+        if (why := unfit_name_reason(path))
+    ]
+    exit_on_problems(problems)
+    return paths
 
 
 def _collect_facts(settings: Settings, resolution: Resolution, now: datetime) -> Snapshot:
@@ -182,6 +229,10 @@ def _resolve_datasets(
         names = _check_expansion(
             parset, expansion, options.allow_unknown, asks_only_daemon=not settings.catalogue
         )
+        repeated = [name for name, count in Counter(names).items() if count > 1]
+        if repeated:
+            print_problems(f"input_ms names {shorten_list(repeated)} more than once: the run reads it once")
+        names = list(dict.fromkeys(names))
         task, steps = "asking the catalogues for the sites of the datasets", len(parts.catalogues)
         with show_progress(task, steps=steps, as_json=options.as_json) as bar:
             reporting = [ReportingCatalogue(one, bar) for one in parts.catalogues]
