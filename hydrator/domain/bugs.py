@@ -46,10 +46,10 @@ def describe_bug(part: str, error: BaseException) -> str:
     The sentence omits the text of *error*, which may contain secrets or names.
     """
     where = error.where if isinstance(error, WorkerBug) else locate_bug(error)
-    return f"bug in {part}: {where}; the log has its traceback, please report it to {_find_receiver(error)}"
+    return f"bug in {part}: {where}; the log has its traceback, please report it to {find_receiver(error)}"
 
 
-def _find_receiver(error: BaseException) -> str:
+def find_receiver(error: BaseException) -> str:
     """Return who should get a report of *error*."""
     maker = error.maker if isinstance(error, WorkerBug) else None
     return f"the maker of {maker}" if maker else f"the maintainers: {link_to_bug_report()}"
@@ -111,7 +111,7 @@ class BugReporter:
 
             structlog.get_logger("hydrator").error(
                 f"{part} failed: this is a bug, please report it",
-                report_to=_find_receiver(error),
+                report_to=find_receiver(error),
                 exc_info=error,
             )
         return sentence

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from hydrator.domain.bugs import WorkerBug
 from hydrator.domain.units import UnixTime
 from hydrator.staging.overview import StagingOverview
 from scripts.docs import JSON
@@ -102,3 +103,17 @@ def test_bug_is_logged_without_values_and_never_in_the_document(command, tmp_pat
     assert "catalogue file failed: this is a bug" in said
     assert "KeyError" in said
     assert "s3cret" not in said
+
+
+def test_command_that_meets_a_bug_of_a_plugin_names_its_maker(tmp_path, monkeypatch):
+    def meet(*_, **__):
+        raise WorkerBug("KeyError at mine/plug.py:7", '  File "mine/plug.py", line 7', "the plugin mine")
+
+    monkeypatch.setattr("hydrator.cli.commands.run._run_cycle", meet)
+    done = run_hydrator("plan", "-c", write_config(tmp_path))
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode().splitlines() == [
+        "KeyError at mine/plug.py:7",
+        '  File "mine/plug.py", line 7',
+        "hydrator: this is a bug, please report it to the maker of the plugin mine",
+    ]

@@ -11,6 +11,7 @@ from hydrator.diagnostics.check.examine import examine
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.installation import PACKAGES, check_packages
 from hydrator.diagnostics.check.slots import site_of
+from hydrator.domain.bugs import WorkerBug
 from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
@@ -338,6 +339,18 @@ def test_check_goes_on_after_an_unreachable_catalogue():
     broken = MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)
     found = findings(Pool(), catalogue=broken)
     assert next(iter(ill(found))).subject == "rucio"
+    assert any(finding.subject == "negotiator" for finding in found)
+
+
+def test_check_goes_on_after_a_bug_of_a_plugin():
+    class Buggy(MemoryCatalogue):
+        def read(self, dids):
+            raise WorkerBug("KeyError at mine/plug.py:7", "", "the plugin mine")
+
+    found = findings(Pool(), catalogue=Buggy("mine", clock=lambda: NOON))
+    first = ill(found)[0]
+    assert (first.subject, first.message) == ("mine", "bug: KeyError at mine/plug.py:7")
+    assert "the maker of the plugin mine" in first.todo
     assert any(finding.subject == "negotiator" for finding in found)
 
 
