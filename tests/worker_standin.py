@@ -59,6 +59,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "exit": sys.exit,
     "fatal": fail_fatally,
     "allocate": allocate,
+    "reserve": lambda: _kept.append(bytes(1_000_000_000)),  # untouched: its resident size stays small
     "share": share,
     "print much": lambda: print("x" * 3_000_000, flush=True),
     "leak": lambda: _kept.append(os.urandom(30_000_000)),

@@ -16,7 +16,6 @@ import stamina
 
 from hydrator.domain.errors import (
     CatalogueDenied,
-    CatalogueError,
     CatalogueGarbled,
     CatalogueUnreachable,
     ConfigError,
@@ -25,7 +24,7 @@ from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import redact
 from hydrator.domain.text import reason_of
 
-from .rate_limiter import HttpRateLimiter, http_date, retry_after
+from .rate_limiter import HttpRateLimiter, http_date
 
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MAX_DETAIL_CHARS = 400
@@ -90,11 +89,8 @@ class JsonResponse:
     has_next_page: bool = False
 
 
-class _RetryableError(Exception):
-    def __init__(self, error: CatalogueError, retry_after_seconds: float | None = None) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.retry_after_seconds = retry_after_seconds
+class _TransientError(CatalogueUnreachable):
+    """A failure that may be over at the next attempt."""
 
 
 class JsonClient:
@@ -182,18 +178,15 @@ class JsonClient:
         within_seconds = max(0.0, min(within_seconds, self._limits.deadline.total_seconds()))
         deadline_at = self._monotonic() + within_seconds
         send = partial(self._http.request, method, self._url + path, **options)
-        try:
-            for attempt in stamina.retry_context(
-                on=_retry_wait,
-                attempts=self._limits.attempts,
-                timeout=max(within_seconds, 0.001),
-                wait_initial=self._limits.pause,
-                wait_max=10.0,
-            ):
-                with attempt:
-                    return self._request_once(send, deadline_at)
-        except _RetryableError as last:
-            raise last.error from None
+        for attempt in stamina.retry_context(
+            on=_TransientError,
+            attempts=self._limits.attempts,
+            timeout=max(within_seconds, 0.001),
+            wait_initial=self._limits.pause,
+            wait_max=10.0,
+        ):
+            with attempt:
+                return self._request_once(send, deadline_at)
         raise AssertionError("stamina.retry_context ended without an answer and without an error")
 
     def _request_once(self, send: Callable[..., httpx.Response], deadline_at: float) -> JsonResponse:
@@ -217,8 +210,7 @@ class JsonClient:
         try:
             response = send(headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            reason = redact(reason_of(error))
-            raise _RetryableError(CatalogueUnreachable(self.name, reason)) from None
+            raise _TransientError(self.name, redact(reason_of(error))) from None
         return self._check_response(response, deadline_at)
 
     def _check_response(self, response: httpx.Response, deadline_at: float) -> JsonResponse:
@@ -239,20 +231,10 @@ class JsonClient:
             return JsonResponse(401, None, reason)
         if status == 403:
             raise CatalogueDenied(self.name, reason)
-        error = CatalogueUnreachable(self.name, reason)
-        if status not in _TRANSIENT_STATUSES:
-            raise error
-        wait_seconds = retry_after(headers.get("retry-after"), server_time)
-        if wait_seconds is not None and wait_seconds > deadline_at - self._monotonic():
-            raise error  # the server asks for a wait that ends after this query's deadline
-        raise _RetryableError(error, wait_seconds)
-
-
-def _retry_wait(error: Exception) -> bool | float:
-    """Return False (no retry), True (retry after stamina's own backoff), or the seconds before the retry."""
-    if not isinstance(error, _RetryableError):
-        return False
-    return True if error.retry_after_seconds is None else error.retry_after_seconds
+        is_too_long = self._rate_limiter.pause_seconds > deadline_at - self._monotonic()
+        if is_too_long or status not in _TRANSIENT_STATUSES:
+            raise CatalogueUnreachable(self.name, reason)
+        raise _TransientError(self.name, reason)
 
 
 def _parse_json(content: bytes) -> Any:  # noqa: ANN401 - JSON

@@ -62,6 +62,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def blocks_signals(pid: int) -> bool:
+    blocked = Path(f"/proc/{pid}/status").read_text().partition("SigBlk:")[2].split()[0]
+    return bool(int(blocked, 16) >> signal.SIGIO - 1 & 1)
+
+
 def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
@@ -80,6 +85,7 @@ def test_no_process_is_started_before_it_is_needed(bench: Bench):
         ("die", "killed by SIGKILL"),
         ("exit", "ended with status 0"),
         ("allocate", "needs more than 200 MB"),
+        ("reserve", "needs more than 200 MB"),
         ("share", "needs more than 200 MB"),
         ("flood", "a line of more than"),
     ],
@@ -227,6 +233,8 @@ def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench, how: str):
     with ThreadPoolExecutor(1) as threads:
         hanging = threads.submit(ask, one, how, 100)
         wait_for(hanging.running, "the call to hang")
+        if "ignoring" in how:
+            wait_for(lambda: blocks_signals(one.pid), "the worker to ignore signals")
         began = time.monotonic()
         one.close()
         with pytest.raises(WorkerFailed):
@@ -264,6 +272,8 @@ def test_worker_and_what_it_started_end_with_a_daemon_that_is_killed(bench: Benc
     ) as parent:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert all(map(is_alive, pids))
+        if busy != "idle":
+            wait_for(lambda: blocks_signals(pids[1]), "the worker to ignore signals")
         parent.kill()
     wait_for(lambda: not any(map(is_alive, pids)), "the end of the worker")
 
