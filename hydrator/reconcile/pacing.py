@@ -198,7 +198,10 @@ def pace(
             interval by default. The negotiator must have had a cycle.
     """
     patience = interval_seconds if patience_seconds is None else patience_seconds
-    return _Round(pool, memory, now, interval_seconds, lateness_seconds, patience).run()
+    this_round = _Round(pool, memory, now, interval_seconds, lateness_seconds, patience)
+    result = this_round.run()
+    vars(this_round).clear()  # its caches refer to it: its jobs would wait for the garbage collector
+    return result
 
 
 class _Read(NamedTuple):
@@ -224,6 +227,7 @@ class _Sites:
     """Figures of the pool's sites and links, each computed once in a round."""
 
     def __init__(self, pool: PacedPool) -> None:
+        find_rate = pool.find_rate
         self._slots: defaultdict[Site, list[SlotGroup]] = defaultdict(list)
         for group in pool.slots:
             if group.count > 0:
@@ -231,7 +235,7 @@ class _Sites:
         self.cores = {
             site: sum(one.total.cpus * one.count for one in all_) for site, all_ in self._slots.items()
         }
-        self.rate = cache(lambda source, destination: pool.find_rate(source, destination) or 0.0)
+        self.rate = cache(lambda source, destination: find_rate(source, destination) or 0.0)
         self.count_free = cache(self._count_free)
         self.is_large_enough = cache(self._check_size)
         self.list_sources = cache(self._find_sources)

@@ -328,31 +328,27 @@ class PublishTargets:
                 work[target.name] = partial(apply_plan, actions, target.publisher, self._bugs)
         sent = self._senders.run(work, timeout)
         results = tuple(
-            _publish_result(target.name, plans[target.name], sent.get(target.name))
-            for target in self._targets
+            publish_result(target.name, plans[target.name], sent.get(target.name)) for target in self._targets
         )
         for result in results:
             self._rival_detector.note_read_back(result.publisher, result.published)
         return results
 
     def find_rivals(
-        self, published: Mapping[str, PublishedAds], sites: Collection[Site], now: datetime
+        self,
+        published: Mapping[str, PublishedAds],
+        sites: Collection[Site],
+        now: datetime,
+        own_ads: Mapping[Site, SiteAd] | None,
     ) -> dict[str, str]:
-        """Return, by publisher, a sentence with the evidence that another daemon writes to the publisher."""
+        """Return, by publisher, a sentence with the evidence that another daemon writes to the publisher.
+
+        In the only cycle of a process, *own_ads* are the ads of the state on disk; else None.
+        """
         reasons = {
             name: self._rival_detector.detect(name, ads, sites, now)
-            for name, ads in published.items()
-            if not isinstance(ads, PublishError)
-        }
-        return {name: reason for name, reason in reasons.items() if reason}
-
-    @staticmethod
-    def find_recent_writers(
-        published: Mapping[str, PublishedAds], own_ads: Mapping[Site, SiteAd], now: datetime
-    ) -> dict[str, str]:
-        """Return, by publisher, the evidence of another daemon in the ads that were there before."""
-        reasons = {
-            name: find_recent_writers(ads, own_ads, now)
+            if own_ads is None
+            else find_recent_writers(ads, own_ads, now)
             for name, ads in published.items()
             if not isinstance(ads, PublishError)
         }
@@ -386,9 +382,10 @@ def ads_to_send(actions: Plan) -> list[SiteAd]:
     return [action.ad for action in sending if action.ad is not None]
 
 
-def _publish_result(
-    name: str, actions: Plan | PublishError, result: PublishResult | UnfinishedWork | None
+def publish_result(
+    name: str, actions: PlanOrError, result: PublishResult | UnfinishedWork | None = None
 ) -> PublishResult:
+    """Return the *result* of a publisher; before its plan is executed, the plan or the error."""
     if isinstance(actions, PublishError):
         return PublishResult(name, error=actions.reason)
     if isinstance(result, PublishResult):

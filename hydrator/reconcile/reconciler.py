@@ -46,8 +46,9 @@ from hydrator.reconcile.publish import (
     PublishTargets,
     Withholding,
     highest_generations,
+    publish_result,
 )
-from hydrator.reconcile.result import CycleReport, PublishResult, history_entries
+from hydrator.reconcile.result import CycleReport, history_entries
 from hydrator.reconcile.state import (
     Approve,
     CommandSource,
@@ -299,7 +300,7 @@ class Reconciler:
             now,
             demand,
             evaluation,
-            tuple(_planned_result(name, actions) for name, actions in plans.items()),
+            tuple(publish_result(name, actions) for name, actions in plans.items()),
             {
                 name: memory.failure or self._polls.search_failures.get(name)
                 for name, memory in evaluation.state.memories.items()
@@ -309,9 +310,9 @@ class Reconciler:
             poll_durations=polls.durations(now),
             pending_since=polls.pending_since,
             rejected=rejected,
-            rivals=self._targets.find_recent_writers(published, state.ads, now)
-            if is_only
-            else self._targets.find_rivals(published, evaluation.ads.keys(), now),
+            rivals=self._targets.find_rivals(
+                published, evaluation.ads.keys(), now, state.ads if is_only else None
+            ),
             paced=self._pacer.last,
             load=self._pacer.last_load,
         )
@@ -405,12 +406,6 @@ def _named_sites(state: ReconcileState, answers: Answers) -> set[Site]:
     named = [memory.sites for memory in state.memories.values()]
     named += [answer.sites for answer in answers.values() if isinstance(answer, Survey)]
     return set[Site]().union(*named)
-
-
-def _planned_result(name: str, actions: PlanOrError) -> PublishResult:
-    if isinstance(actions, PublishError):
-        return PublishResult(name, error=actions.reason)
-    return PublishResult(name, actions)
 
 
 def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, str]:

@@ -95,9 +95,9 @@ def fits(key: str, dids: Iterable[str]) -> bool:
 
     A cluster's key fits any list: only another list with the same key shows that it is not unique.
     """
-    if _HASH.match(key):
-        return key == hash_key(dids)
-    return is_cluster_key(key) or set(names_of(key)) == set(dids)
+    if ":" in key:  # only names have one
+        return set(names_of(key)) == set(dids)
+    return key == hash_key(dids) if _HASH.match(key) else is_cluster_key(key)
 
 
 def is_cluster_key(key: str) -> bool:

@@ -1,5 +1,6 @@
 """Pacing: cases from real pools, each a few numbers, and the sets that are open after some rounds."""
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -351,3 +352,15 @@ def test_sets_that_no_slot_takes_never_fill_the_ad_of_a_site(size):
         assert line.count("=") == len(made.openings[DE])
         tried |= opened(made).get(DE, set())
     assert tried == {*sets, X}
+
+
+def test_round_leaves_no_jobs_to_the_garbage_collector():
+    sets = {SetKey(f"t:{n}"): at((UK, 75 * GB)) for n in range(200)}
+    given = pool({UK: slots(0, 1), DE: slots(4)}, dict.fromkeys(sets, 1), sets)
+    gc.collect()
+    gc.disable()
+    try:
+        pace(given, PacingMemory(), now=0.0, interval_seconds=60, lateness_seconds=30)
+        assert gc.collect() < len(sets)
+    finally:
+        gc.enable()
