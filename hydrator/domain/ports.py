@@ -365,6 +365,11 @@ class PoolLoad:
     slots: tuple[SlotGroup, ...]
 
     @property
+    def answers(self) -> Mapping[str, ScheddLoad]:
+        """Return the jobs of the schedds that answered."""
+        return {name: load for name, load in self.schedds.items() if isinstance(load, ScheddLoad)}
+
+    @property
     def unseen_reason(self) -> str | None:
         """Return which schedds did not answer, and why; None if all answered."""
         reasons = [

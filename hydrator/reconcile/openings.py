@@ -16,9 +16,9 @@ from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Openings, PacedCycle
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, to_unix
+from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, from_unix, to_unix
 from hydrator.domain.network import RateLookup
-from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad, Resources, ScheddLoad
+from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad, Resources
 from hydrator.reconcile.pacing import (
     MAX_READ_SECONDS,
     PacedPool,
@@ -28,6 +28,7 @@ from hydrator.reconcile.pacing import (
     WaitingJobs,
     pace,
 )
+from hydrator.reconcile.rates import RateTable
 
 DEFAULT_RUN_SECONDS: Final = 3600.0
 DEFAULT_BYTES: Final = 10**9
@@ -112,9 +113,7 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
     """
     reads = []
     parse, find_rate = cache(_parse_offer), cache(rates.rate)
-    for schedd in load.schedds.values():
-        if not isinstance(schedd, ScheddLoad):
-            continue
+    for schedd in load.answers.values():
         for jobs in schedd.running:
             if jobs.key is None or jobs.site is None or jobs.offer == "local":
                 continue
@@ -154,8 +153,8 @@ def _find_parts(one: SetBytes, site: Site, rates: RateLookup) -> Iterable[tuple[
 def read_waiting(load: PoolLoad) -> list[WaitingJobs]:
     """Return the idle jobs of all schedds by set, request and mode."""
     lanes: defaultdict[tuple[SetKey, Resources, bool], dict[int, int]] = defaultdict(dict)
-    for schedd in load.schedds.values():
-        for jobs in schedd.idle if isinstance(schedd, ScheddLoad) else ():
+    for schedd in load.answers.values():
+        for jobs in schedd.idle:
             if jobs.key is not None:
                 counts = lanes[SetKey(jobs.key), jobs.request, jobs.is_auto]
                 counts[jobs.lane] = counts.get(jobs.lane, 0) + jobs.job_count
@@ -173,16 +172,15 @@ class _Figures:
 
     def note_ended(self, load: PoolLoad) -> None:
         """Note the run times of the jobs that ran at the last query and do not run now."""
-        now = to_unix(load.as_of)
-        answered = {name: each for name, each in load.schedds.items() if isinstance(each, ScheddLoad)}
+        now, answers = to_unix(load.as_of), load.answers
         running = Counter(
             (name, jobs.key, jobs.site, started_at - each.clock_ahead)
-            for name, each in answered.items()
+            for name, each in answers.items()
             for jobs in each.running
             for started_at in jobs.started_at
         )
         ended = self._running - running
-        self.run_seconds.extend(max(1.0, now - one[-1]) for one in ended.elements() if one[0] in answered)
+        self.run_seconds.extend(max(1.0, now - one[-1]) for one in ended.elements() if one[0] in answers)
         self._running = running
 
     def find_run_seconds(self) -> float:
@@ -191,19 +189,17 @@ class _Figures:
 
     def note_starts(self, memory: PacingMemory, reads: Iterable[RunningRead]) -> None:
         """Note how long after its opening the first job of each open set started."""
-        open_keys = {key for key, _ in memory.leases}
-        starts: dict[tuple[SetKey, Site], list[float]] = {}
+        reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
         for read in reads:
-            if read.key in open_keys:
-                starts.setdefault((read.key, read.destination), []).append(read.started_at)
+            reads_of[read.key].append(read)
         used = set()
         for group, lease in memory.leases.items():
-            after = [
-                start - lease.opened_at
-                for site in lease.openings
-                for start in starts.get((group[0], site), ())
-                if start >= lease.opened_at
-            ]
+            delays = (
+                read.started_at - lease.opened_at
+                for read in reads_of[group[0]]
+                if read.destination in lease.openings
+            )
+            after = [delay for delay in delays if delay >= 0]
             if after:
                 used.add((group, lease.opened_at))
                 if (group, lease.opened_at) not in self._used_leases:
@@ -227,18 +223,18 @@ class Pacer:
 
     Args:
         settings: the configuration.
-        get_rates: returns the transfer rates as of now.
+        get_rates: returns the transfer rates as of now; by default those of the configuration.
         bugs: counts and logs exceptions that no part should raise.
     """
 
     def __init__(
         self,
         settings: Settings,
-        get_rates: Callable[[], RateLookup | None] = lambda: None,
+        get_rates: Callable[[], RateLookup] | None = None,
         bugs: BugReporter | None = None,
     ) -> None:
         self._asks_schedds = settings.demand.ask_schedds
-        self._get_rates = get_rates
+        self._get_rates = get_rates or (lambda: RateTable(now=from_unix(0), network=settings.network))
         self._interval_seconds = settings.daemon.poll_seconds
         self._excluded_sources = settings.network.excluded_sources
         self._bugs = bugs or BugReporter()
@@ -294,20 +290,12 @@ class Pacer:
             return f"{at}: {failure}" if failure else at
         if not load.slots:
             return "the pool has no slots that take jobs"
-        if not any(isinstance(one, ScheddLoad) for one in load.schedds.values()):
-            return load.unseen_reason
-        return None
+        return None if load.answers else load.unseen_reason
 
     def _pace(self, snapshot: Snapshot, demand: Demand, load: PoolLoad, now: datetime) -> PacedCycle:
-        rates, waiting = self._get_rates() or _NoRates(), read_waiting(load)
-        keys = {jobs.key for jobs in waiting} | {
-            jobs.key
-            for schedd in load.schedds.values()
-            if isinstance(schedd, ScheddLoad)
-            for jobs in schedd.running
-            if jobs.key
-        }
-        sets = read_sets(snapshot, demand, keys)
+        rates, waiting = self._get_rates(), read_waiting(load)
+        running = {jobs.key for schedd in load.answers.values() for jobs in schedd.running if jobs.key}
+        sets = read_sets(snapshot, demand, running.union(jobs.key for jobs in waiting))
         reads = read_reads(load, sets, rates)
         self._figures.note_ended(load)
         self._figures.note_starts(self._memory, reads)
@@ -334,10 +322,3 @@ class Pacer:
         """Return the seconds between two rounds: the configured ones, or more if the last round was late."""
         since = (now - self._paced_at).total_seconds() if self._paced_at else 0.0
         return max(self._interval_seconds, min(since, MAX_INTERVAL_SECONDS))
-
-
-class _NoRates:
-    """The rates of a daemon that knows none: nothing is read from elsewhere."""
-
-    def rate(self, source: Site, destination: Site) -> None:
-        """Return None."""

@@ -24,12 +24,11 @@ This module is pure. :class:`PacedPool` has the inputs.
 """  # noqa: E501
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import accumulate
 from math import ceil, inf
-from operator import truediv
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -239,12 +238,6 @@ class _Sites:
         self.count_free = cache(self._count_free)
         self.is_large_enough = cache(self._check_size)
         self.list_sources = cache(self._find_sources)
-        self.find_best_rate = cache(
-            lambda part: max(1.0, max(map(self.find_fastest_rate, part), default=0.0))
-        )
-        self.find_fastest_rate = cache(
-            lambda source: max(self.rate(source, site) for site in self.cores or [source])
-        )
 
     def _count_free(self, site: Site, request: Resources) -> int:
         """Return the jobs with *request* that the free slots of *site* have room for."""
@@ -266,7 +259,6 @@ class _Kind:
         parts: the holders of the parts of each set.
         homes: the sites that have all parts on disk and slots that are large enough.
         has_free_slots: some of the homes have free slots for the request.
-        rates: the rate at which the fastest site reads each part.
         idle, local: the idle jobs, and those of them for which free slots at home are kept.
         load, backlog: the waiting cores for each core, and the idle jobs, at the best of the homes.
     """
@@ -278,7 +270,6 @@ class _Kind:
             site for site in sites.cores if site in holders and sites.is_large_enough(site, request)
         )
         self.has_free_slots = any(sites.count_free(home, request) for home in self.homes)
-        self.rates = tuple(map(sites.find_best_rate, parts))
         self.idle = self.local = self.backlog = 0
         self.load = 0.0
 
@@ -291,6 +282,16 @@ class _Kind:
             if sources and all(sources.values()) and self._sites.is_large_enough(site, self.request):
                 routes.append((site, sources))
         return routes
+
+    @cached_property
+    def best_rates(self) -> Collection[Mapping[Holders, float]]:
+        """Return the rates at which the parts are read fastest, for each choice of parts that sites lack."""
+        best: dict[tuple[Holders, ...], dict[Holders, float]] = {}
+        for site, sources in self.routes:
+            rates = best.setdefault(tuple(sources), {})
+            for part, fastest_first in sources.items():
+                rates[part] = max(1.0, rates.get(part, 0.0), self._sites.rate(fastest_first[0], site))
+        return best.values()
 
     def list_excluded(self) -> tuple[Site, ...]:
         """Return the sources of parts that sites with large enough slots lack and may not read."""
@@ -535,7 +536,7 @@ class _Round:
         kind, homes = jobs.kind, jobs.kind.homes
         if not kind.parts:
             return self._open_everywhere(jobs)
-        shortest = sum(map(truediv, jobs.size.on_disk.values(), kind.rates))
+        shortest = self._find_shortest(jobs.size, kind)
         if homes and self._has_time(jobs, homes, shortest):
             return self._describe_home(jobs)
         is_short = shortest <= self._interval
@@ -551,6 +552,12 @@ class _Round:
         if self._is_crowded(jobs):
             return Outlook(Reason.TURN, (), len(self._leases))
         return self._choose_reads(jobs, self._find_reads(jobs.size, routes), is_short)
+
+    def _find_shortest(self, size: SetBytes, kind: _Kind) -> float:
+        """Return the seconds of the shortest read of a set, from the fastest sources."""
+        partial = self._find_reads(size, [route for route in kind.routes if route[0] in size.partial])
+        whole = (sum(size.on_disk[part] / rate for part, rate in rates.items()) for rates in kind.best_rates)
+        return min([inf, *whole, *(read.seconds for read in partial)])
 
     def _describe_home(self, jobs: _Jobs) -> Outlook:
         return Outlook(Reason.BESIDE, jobs.kind.homes, jobs.kind.backlog)

@@ -10,8 +10,7 @@ The table takes the first of these that has an answer for a pair of sites:
 1. samples of this pair: of the last hour, else of the last day, else of the last week;
 2. samples of the source to all sites together, from the same three periods;
 3. ``[[network.links]]`` of the pair, then of the source to all sites;
-4. the default rate, divided by 2 for each class of the cost in ``[sites.reads]``;
-5. the default rate.
+4. the default rate.
 
 A period needs MIN_SAMPLES samples. Its rate is the median over the users of each user's median, so that one
 user moves the rate by one rank at most; of two middle values the lower one is taken. A sample has the rate of
@@ -24,10 +23,11 @@ This module is pure: no socket, no clock.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import accumulate
 from statistics import median_low
 
 from hydrator.config.network import NetworkSettings
@@ -125,26 +125,21 @@ class _Load:
     """The number of concurrent transfers over time; ``mean_during`` takes O(log n)."""
 
     def __init__(self, samples: Sequence[TransferSample]) -> None:
-        ends = [(each.ended_at.timestamp(), -1) for each in samples]
-        changes = [(_begin(each), 1) for each in samples] + ends
-        self._times: list[float] = []
-        self._counts: list[int] = []
-        self._areas: list[float] = []
-        count, area, last = 0, 0.0, 0.0
-        for time, change in sorted(changes):
-            area += count * (time - last)
-            count, last = count + change, time
-            self._times.append(time)
-            self._counts.append(count)
-            self._areas.append(area)
+        self._zero = min(map(_begin, samples), default=0.0)  # sums of Unix times would not be exact
+        begins = sorted(_begin(each) - self._zero for each in samples)
+        ends = sorted(each.ended_at.timestamp() - self._zero for each in samples)
+        self._times = [(times, (0.0, *accumulate(times))) for times in (begins, ends)]
 
     def mean_during(self, sample: TransferSample) -> float:
-        end = sample.ended_at.timestamp()
-        return (self._area_until(end) - self._area_until(_begin(sample))) / sample.seconds
+        begin = _begin(sample) - self._zero
+        return (self._sum_until(begin + sample.seconds) - self._sum_until(begin)) / sample.seconds
 
-    def _area_until(self, time: float) -> float:
-        at = bisect_right(self._times, time) - 1
-        return self._areas[at] + self._counts[at] * (time - self._times[at]) if at >= 0 else 0.0
+    def _sum_until(self, until: float) -> float:
+        """Return the seconds of all transfers until then: those since begins less those since ends."""
+        since_begins, since_ends = (
+            (count := bisect_right(times, until)) * until - sums[count] for times, sums in self._times
+        )
+        return since_begins - since_ends
 
 
 def _begin(sample: TransferSample) -> float:
@@ -154,8 +149,6 @@ def _begin(sample: TransferSample) -> float:
 MIN_SAMPLES = 3
 WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=7))
 BYTES_PER_GBIT = 125e6
-MAX_COST_CLASS = 4
-"""Classes of cost: from the default rate (0) down to a sixteenth of it (4)."""
 
 Pair = tuple[Site, Site]
 """Source and destination."""
@@ -168,16 +161,10 @@ class RateTable:
         samples: samples of at least 100 MB count; their order does not matter.
         now: the time from which the three periods count back.
         network: the operator's rates.
-        reads: the costs (0 to 1) of ``[sites.reads]``: reader, then storage.
     """
 
     def __init__(
-        self,
-        samples: Iterable[TransferSample] = (),
-        *,
-        now: datetime,
-        network: NetworkSettings,
-        reads: Mapping[str, Mapping[str, float]],
+        self, samples: Iterable[TransferSample] = (), *, now: datetime, network: NetworkSettings
     ) -> None:
         counted = count_readers(
             [each for each in samples if each.bytes >= MIN_BYTES and each.ended_at <= now + MAX_CLOCK_SKEW]
@@ -187,8 +174,11 @@ class RateTable:
         for sample in counted:
             by_pair[sample.source, sample.destination].append(sample)
             by_source[sample.source].append(sample)
-        self._network, self._reads = network, reads
-        self._links = {(link.source, link.destination): link.gbit_per_second for link in network.links}
+        self._default = Rate(network.default_gbit_per_second * BYTES_PER_GBIT, "[network] default")
+        self._links = {
+            (link.source, link.destination): Rate(link.gbit_per_second * BYTES_PER_GBIT, "[[network.links]]")
+            for link in network.links
+        }
         self._pairs = {pair: measure(found, now) for pair, found in by_pair.items()}
         self._sources = {source: measure(found, now, "all sites") for source, found in by_source.items()}
         self.samples: Sequence[TransferSample] = counted
@@ -200,25 +190,10 @@ class RateTable:
         return (
             self._pairs.get((source, destination))
             or self._sources.get(source)
-            or self._configured_rate(source, destination)
-            or self._default_rate(source, destination)
+            or self._links.get((source, destination))
+            or self._links.get((source, None))
+            or self._default
         )
-
-    def _configured_rate(self, source: Site, destination: Site) -> Rate | None:
-        link = self._links.get((source, destination)) or self._links.get((source, None))
-        return Rate(link * BYTES_PER_GBIT, "[[network.links]]") if link else None
-
-    def _default_rate(self, source: Site, destination: Site) -> Rate:
-        default = self._network.default_gbit_per_second * BYTES_PER_GBIT
-        cost = self._reads.get(destination, {}).get(source)
-        if cost is not None:
-            return Rate(default / 2 ** cost_class(cost), f"[sites.reads] {cost:g}")
-        return Rate(default, "[network] default")
-
-
-def cost_class(cost: float) -> int:
-    """Return the class, 0 to 4, of a cost in ``[sites.reads]`` from 0 (as if local) to 1 (useless)."""
-    return round(min(max(cost, 0.0), 1.0) * MAX_COST_CLASS)
 
 
 def measure(samples: Sequence[TransferSample], now: datetime, destination: str = "") -> Rate | None:

@@ -40,7 +40,7 @@ class NetworkParts:
 
 def build_rate_table(samples: Iterable[TransferSample], settings: Settings, now: datetime) -> RateTable:
     """Build the table of rates from the stored *samples* and the operator's rates."""
-    return RateTable(samples, now=now, network=settings.network, reads=settings.sites.reads)
+    return RateTable(samples, now=now, network=settings.network)
 
 
 def build_network_parts(settings: Settings, clock: Clock, reads: TransferLog | None) -> NetworkParts:

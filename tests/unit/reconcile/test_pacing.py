@@ -98,6 +98,14 @@ CASES = {
         4, {UK: slots(2), DE: slots(2)}, {X: 1}, {X: at((DE, 500 * GB), (UK, GB // 100))}, {},
         {DE: {X}, UK: {X}},
     ),
+    "P4: a site that lacks a small dataset is opened, though jobs at home end before a read of all": (
+        1, {UK: slots(0, 2), DE: slots(16)}, {X: 10}, {X: SetBytes({(UK, DE): 500 * GB, (UK,): GB // 100})},
+        {"run": 600.0}, {DE: {X}},
+    ),
+    "P4: a site that has most of a dataset is, too": (
+        1, {UK: slots(0, 2), DE: slots(16)}, {X: 10}, {X: SetBytes({(UK,): 500 * GB}, {DE: 499 * GB})},
+        {"run": 600.0}, {DE: {X}},
+    ),
     "P7: short reads are open at once, for as many jobs as wait": (
         1, {UK: slots(0, 1), DE: slots(64)}, {X: 64}, {X: at((UK, 5 * GB))},
         {"rates": {(UK, DE): 10 * GBIT}}, {DE: {X}},

@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 from datetime import timedelta
-from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -40,8 +39,8 @@ def sample(seconds=10.0, age=MIN, gigabytes=1.0, user="alice", readers=1.0, **mo
     )
 
 
-def table_of(samples=(), reads=MappingProxyType({}), **network):
-    return RateTable(samples, now=NOON, network=NetworkSettings(**network), reads=reads)
+def table_of(samples=(), **network):
+    return RateTable(samples, now=NOON, network=NetworkSettings(**network))
 
 
 def rate_of(samples, source=UK, destination=NL):
@@ -135,7 +134,6 @@ def test_learned_uplink_of_the_source_serves_sites_without_samples():
     assert table.rate(DE, UK).origin == "[network] default"
 
 
-COSTS = {"reads": {NL: {UK: 0.3}}}
 TO_ALL = {"source": UK, "gbit_per_second": 5}
 TO_NL = {"source": UK, "destination": NL, "gbit_per_second": 4}
 UPLINK, LINK = {"links": [TO_ALL]}, {"links": [TO_NL]}
@@ -144,9 +142,8 @@ UPLINK, LINK = {"links": [TO_ALL]}, {"links": [TO_NL]}
 @pytest.mark.parametrize(
     ("given", "rate", "origin"),
     [
-        (COSTS | {"links": [TO_ALL, TO_NL]}, 500e6, "[[network.links]]"),
-        (COSTS | UPLINK, 625e6, "[[network.links]]"),
-        (COSTS | {"default_gbit_per_second": 8}, 500e6, "[sites.reads] 0.3"),
+        ({"links": [TO_ALL, TO_NL]}, 500e6, "[[network.links]]"),
+        (UPLINK, 625e6, "[[network.links]]"),
         ({"default_gbit_per_second": 8}, 1e9, "[network] default"),
         ({}, 125e6, "[network] default"),
     ],
