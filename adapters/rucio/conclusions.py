@@ -42,10 +42,10 @@ class ProgressTracker:
     def __init__(self, create_memory: Callable[[], dict[Did, Any]] = dict) -> None:
         self._samples: dict[Did, dict[str, deque[Sample]]] = create_memory()
         self._lengths: dict[Did, tuple[int, datetime | None]] = create_memory()
-        """The number of files of each dataset, and the time when it grew."""
+        """The number of files of each dataset, or of datasets of each container, and the time it grew."""
 
     def has_grown(self, did: Did, length: int, now: datetime) -> bool:
-        """Record the number of files of *did*; return whether it grew in the last hour."""
+        """Record the number of files or datasets of *did*; return whether it grew in the last hour."""
         last, grew_at = self._lengths.get(did, (length, None))
         if length > last > 0:
             grew_at = now
@@ -218,6 +218,7 @@ class ContainerConclusions:
         self._queries = queries
         self._member_resolver = member_resolver
         self._complete_lists: dict[Did, tuple[datetime, Dids]] = queries.create_memory()
+        self._progress = ProgressTracker(queries.create_memory)
 
     def conclude_all(self, poll: RucioPoll) -> None:
         """Evaluate all containers of *poll* and store their readings, after all datasets are evaluated."""
@@ -239,6 +240,8 @@ class ContainerConclusions:
         sizes = [part.bytes_total for part in parts]
         total = sum(size for size in sizes if size is not None) if None not in sizes else None
         replicas = container_replicas(container, parts) if parts else ()
+        if self._progress.has_grown(container, len(members), poll.started_at):
+            replicas = tuple(map(_mark_growing, replicas))
         replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
         doubtful = frozenset[Site]().union(*(part.unreachable_sites for part in parts))
         poll.conclusions[container] = _leave_open(Seen(poll.started_at, replicas, total), doubtful)
@@ -281,10 +284,11 @@ def _leave_open(seen: Seen, sites: AbstractSet[Site]) -> Seen:
 
 
 def _mark_growing(replica: Replica) -> Replica:
-    """Return *replica* of a dataset that gets more files: it has no time of completion."""
+    """Return *replica* of a DID that gets more files or datasets: it has no time of completion."""
     if replica.state is not ReplicaState.INCOMING:
         return replica
-    provenance = replace(replica.provenance, reason="the dataset is open: it still grows")
+    reason = "the dataset is open: it still grows"
+    provenance = replace(replica.provenance, reason=reason, ready_at=None, ready_error=None)
     return replace(replica, provenance=provenance)
 
 

@@ -27,7 +27,9 @@ _LONG_FORM_CHARS = 12
 A shorter form is hidden only if it is a separate word.
 """
 _PART = re.compile(r"[A-Za-z0-9+/=_~-]{16,}")
-"""A word that is hidden if it is a part of a secret: servers shorten tokens in their messages."""
+"""A word that is hidden if it has a part of a secret: servers shorten tokens in their messages."""
+_WORD_ENDS = re.compile(r"(?:^|(?<=[+/=_~-]))(?=(.{16}))|(?=(.{16})(?:[+/=_~-]|$))")
+"""The 16 characters after each beginning, and before each end, of what a word may have joined: tail=…."""
 _MAX_SECRETS = 100
 _LABELLED_SECRET = re.compile(
     r"(?i)(?<![\w./+@:-])/[\w./+@-]{1,400}: |"  # a file is no label: /etc/token: Permission denied
@@ -118,8 +120,11 @@ class Secrets:
         for form in self._long_forms:  # one pass of str.replace for each form: a long text costs little
             text = text.replace(form, SECRET_PLACEHOLDER)
         if self._joined:
-            text = _PART.sub(lambda word: SECRET_PLACEHOLDER if word[0] in self._joined else word[0], text)
+            text = _PART.sub(lambda word: SECRET_PLACEHOLDER if self._has_part(word[0]) else word[0], text)
         return self._short_forms.sub(SECRET_PLACEHOLDER, text) if self._short_forms else text
+
+    def _has_part(self, word: str) -> bool:
+        return any((after or before) in self._joined for after, before in _WORD_ENDS.findall(word))
 
 
 SECRETS = Secrets()

@@ -367,8 +367,10 @@ class RucioConnection:
         """Forget a token that Rucio refused, or that may be the reason of some 500s in a row."""
         if isinstance(error, ServerFault):
             self._faults_in_row += 1
-            if self._faults_in_row == _FAULTS_BEFORE_LOGIN and not self._token_source:
+            if self._faults_in_row == _FAULTS_BEFORE_LOGIN:
                 self._client = None
+                if self._token_source:
+                    self._token_source.forget()
         elif self._token_source and isinstance(error, CatalogueDenied) and not isinstance(error, Forbidden):
             self._token_source.forget()
 

@@ -109,6 +109,29 @@ def test_a_renewed_token_is_used_in_the_poll_that_refused_the_old_one(server, se
     assert sees(catalogue)
 
 
+def test_some_500s_to_the_token_of_a_command_are_answered_by_one_more_run(server, secret, rucio):
+    """Of the kind of R1: a server may answer 500 to an old token, whoever issued it."""
+    refused, reply = [], server.reply
+
+    def reply_to_new_tokens(request):
+        if request.headers["X-Rucio-Auth-Token"] in refused:
+            request.send(500, {"Content-Type": "text/html"}, b"")
+        else:
+            reply(request)
+
+    server.reply = reply_to_new_tokens
+    count = f"file = __import__('pathlib').Path({str(secret)!r}); file.open('a').write('x')"
+    command = f"{count}; print({server.token!r} + '~' * (len(file.read_text()) > 1))"
+    catalogue = rucio(auth_type="token", token_command=(sys.executable, "-c", command))
+    assert sees(catalogue)
+    refused.append(server.token)
+    for _ in range(3):
+        with pytest.raises(CatalogueError, match="500"):
+            sees(catalogue)
+    assert sees(catalogue)
+    assert secret.read_text() == "xx"
+
+
 def test_a_refused_login_is_reported_after_one_more_attempt(server, secret, rucio):
     server.password = "first"
     secret.write_text("other")

@@ -11,7 +11,7 @@ from adapters.rucio.file_lists import files_at
 from adapters.rucio.responses import BadRow, Count, Rse
 from adapters.rucio.states import Lock, Movement, Rule, movements, state_at
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
-from hydrator.domain.model import Provenance, Replica, ReplicaState
+from hydrator.domain.model import Did, Provenance, Replica, ReplicaState
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, RAL
 from tests.rucio_fixtures import catalogues
@@ -97,6 +97,53 @@ def test_open_dataset_that_grows_faster_than_it_arrives_has_no_time_of_completio
             assert found.state is ReplicaState.INCOMING
             assert found.provenance.ready_at is None
         assert found.provenance.reason == "the dataset is open: it still grows"
+
+
+class Holding(RucioStandIn):
+    """A server with an open container, which gets more and more datasets."""
+
+    members: tuple[str, ...] = ()
+    arrived = 0
+
+    def answer(self, path, query, body):
+        if path == "/dids/lofar/all/dids":
+            return 200, [self._meta(did) | {"type": "DATASET"} for did in self.members]
+        return super().answer(path, query, body)
+
+    def _meta(self, did):
+        kind = "CONTAINER" if did == "lofar:all" else "DATASET"
+        size = 40 * (len(self.members) if kind == "CONTAINER" else 1)
+        changes = {"did_type": kind, "type": kind, "is_open": kind == "CONTAINER", "bytes": size}
+        return {**super()._meta(did), **changes}
+
+    def _replicas(self, did):
+        amount = {
+            "available_length": self.arrived,
+            "available_bytes": self.arrived,
+            "length": 40,
+            "bytes": 40,
+        }
+        return [{**row, **amount} for row in super()._replicas(did)]
+
+
+@pytest.mark.outside
+def test_open_container_that_gets_more_datasets_has_no_time_of_completion(tmp_path):
+    """Of the kind of R2: each of its datasets has a time, and the next dataset comes before that."""
+    container, now = Did("lofar:all"), NOON
+    with Holding({"CAM-DISK": "CAM"}, {"lofar:all": {}}) as server:
+        always = {"twins_every": None, "verify_every": timedelta()}
+        with catalogues(url=server.url, token_dir=tmp_path, **always) as make:
+            catalogue, found = make(lambda: now), []
+            for minute in range(12):
+                server.members = tuple(f"lofar:m{n}" for n in range(1 + minute // 6))
+                moving = {member: {"CAM-DISK": "staging"} for member in server.members}
+                server.holdings = {"lofar:all": {}, **moving}
+                server.arrived, now = 2 + 2 * minute, NOON + minute * MINUTE
+                found += catalogue.read({container}).readings[container].replicas
+    assert {one.state for one in found} == {ReplicaState.INCOMING}
+    assert found[5].provenance.ready_at is not None
+    assert not any(one.provenance.ready_at for one in found[6:])
+    assert "still grows" in found[-1].provenance.reason
 
 
 def test_dataset_that_no_longer_grows_has_a_time_again_after_an_hour():
