@@ -98,12 +98,18 @@ class Sick(MemoryCatalogue):
         elif mood == "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(3600)
-        elif mood == "thread":
+        elif mood == "thread" or (mood == "poison" and "lofar:sick" in dids):
             os._exit(0)
+        elif mood == "poison":
+            self.replicas = good(1001)
         return super().read(dids)
 
+def good(count):
+    return tuple(Replica(parse_did(f"lofar:P{n}"), Site("OSO"), ReplicaState.COMPLETE) for n in range(count))
+
 def catalogue(name, options, clock):
-    return Sick(name, [Replica(parse_did("lofar:sick"), Site("OSO"), ReplicaState.COMPLETE)], clock=clock)
+    sick = Replica(parse_did("lofar:sick"), Site("OSO"), ReplicaState.COMPLETE)
+    return Sick(name, [sick, *good(1000)], clock=clock)
 """
 
 
@@ -158,6 +164,11 @@ class Beside:
             return done
 
         wait_for(is_published, f"{dataset} at {site}")
+
+    def as_of(self) -> int:
+        """Return the time of the facts about a good dataset of the sick catalogue."""
+        [row] = self.daemon.get("/v1/datasets?did=lofar:P7").json()["datasets"][0]["sites"]
+        return row["as_of"]
 
     def workers(self) -> set[str]:
         """Return the processes that the daemon has started."""
@@ -236,6 +247,18 @@ def test_plugin_that_ends_its_process_costs_nothing_else(sick_plugin, tmp_path, 
     (tmp_path / "mood").write_text(mood)
     world.check_sound(8)
     assert len(workers & world.workers()) == 2, "those of the sound catalogues"
+    (tmp_path / "mood").write_text("well")
+    world.check_back("sick", "OSO")
+
+
+def test_dataset_that_ends_its_worker_leaves_a_thousand_others_fresh(sick_plugin, tmp_path):
+    world = sick_plugin()
+    (tmp_path / "mood").write_text("poison")
+    wait_for(lambda: world.daemon.lists("OSO", "lofar:P1000"), "a new dataset beside the poisoned one")
+    workers, as_of = world.workers(), world.as_of()
+    world.check_sound(4)
+    assert len(workers & world.workers()) == 3, "the worker goes on, and those of the sound catalogues"
+    assert world.as_of() > as_of
     (tmp_path / "mood").write_text("well")
     world.check_back("sick", "OSO")
 
