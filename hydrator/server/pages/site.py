@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, add_time, to_unix
+from hydrator.domain.model import DatasetState, Did, Site, SiteFacts, to_unix
 from hydrator.domain.text import comma_separated
 from hydrator.reconcile.history import DatasetChange
-from hydrator.reconcile.view import SiteView
+from hydrator.reconcile.view import SiteView, view_fact
 from hydrator.server.view import ServerState
 from hydrator.staging.table import Request
 
@@ -90,7 +90,7 @@ def render_site_page(
 ) -> str:
     """Render the page of *site* with its last *changes*, newest first."""
     known = server_state.snapshot.sites.get(site.site)
-    rows = _sort_rows(known) if known else []
+    dids = _sort_dids(known) if known else []
     states = site.states or {}
     return render_page(
         "site.html",
@@ -102,17 +102,16 @@ def render_site_page(
         states=comma_separated(f"{count:,} {state.lower()}" for state, count in states.items()),
         max_age=server_state.max_age,
         needs=[need for need in server_state.problems if need.site == site.site],
-        rows=rows[:MAX_DATASETS],
-        more_count=max(0, len(rows) - MAX_DATASETS),
+        rows=[(did, view_fact(site.site, known, did)) for did in dids[:MAX_DATASETS]] if known else [],
+        more_count=max(0, len(dids) - MAX_DATASETS),
         requests=_find_requests(site.site, server_state),
         changes=changes,
     )
 
 
-def _sort_rows(known: SiteFacts) -> list[tuple[Did, Fact]]:
-    """Return the facts with their times by name; those of datasets that are not complete come first."""
-    rows = sorted(known.facts.items(), key=lambda row: (row[1].state is DatasetState.AVAILABLE, row[0]))
-    return [(did, add_time(fact, known.as_of)) for did, fact in rows]
+def _sort_dids(known: SiteFacts) -> list[Did]:
+    """Return the datasets by name; those that are not complete come first."""
+    return sorted(known.facts, key=lambda did: (known.facts[did].state is DatasetState.AVAILABLE, did))
 
 
 def _find_requests(site: Site, server_state: ServerState) -> list[Request]:

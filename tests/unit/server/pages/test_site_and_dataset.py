@@ -133,6 +133,17 @@ def test_site_page_has_its_state_datasets_requests_and_changes():
     assert "42" not in words("/site?site=CAM"), "nobody reads the number of a generation"
 
 
+def test_site_page_lists_datasets_that_are_not_complete_first():
+    facts = {did: Fact(DatasetState.AVAILABLE) for did in (L1, L2)}
+    facts[L3] = Fact(DatasetState.STAGING, NOON - HOUR, 0.25)
+    state = server_state({}, Snapshot({RAL: SiteFacts(NOON, facts)}), demand(want(L1, L2, L3)), None, NOON)
+    assert Parsed(ask("/site?site=RAL", state).text).rows[1:] == [
+        [L3, "↻staging 25 %", "1 h ago"],
+        [L1, "✔available", "0 s ago"],
+        [L2, "✔available", "0 s ago"],
+    ]
+
+
 def test_a_site_name_with_a_slash_and_a_space_is_found():
     odd = Site("Žilina (CZ/2) 50% ad")
     state = replace(VIEW, ads={odd: ad(L1, site=odd)})
