@@ -1,7 +1,7 @@
 """Cases that users of pools reported, by their numbers: the daemon, hooks and jobs of one pool together.
 
-P5 is the schedd's own doing, and P8 is about records of ended jobs: tests/unit/diagnostics has both, and
-what ``why`` says of P6.
+P5 is the schedd's own doing (tests/integration/test_starving.py), and P8 is about records of ended jobs
+(tests/unit/diagnostics/test_outcomes.py). What ``why`` says of P1 to P6 is in tests/unit/diagnostics.
 """
 
 from collections import Counter
@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Site, to_unix
-from hydrator.domain.ports import IdleJobs, PoolSnapshot, Resources, ScheddLoad, ScheddQueue, SlotGroup
+from hydrator.domain.ports import (
+    ONE_CORE,
+    IdleJobs,
+    PoolSnapshot,
+    Resources,
+    ScheddLoad,
+    ScheddQueue,
+    SlotGroup,
+)
 from tests.simulation.jobs import CYCLE_SECONDS, Job, Pool, Slot
 from tests.simulation.parts import SimulatedPool, key_of
 from tests.simulation.truth import Truth
@@ -27,27 +35,27 @@ STARTS_WITHIN_SECONDS = 2 * POLL_SECONDS + HOOK_SECONDS + CYCLE_SECONDS + 10
 
 @dataclass(frozen=True)
 class Slots:
-    """Slots of one core: ``kind`` says why they take no job, if they do not."""
+    """Slots of the size ``each``: ``kind`` says why they take no job, if they do not."""
 
     count: int
     kind: str = ""
+    each: Resources = ONE_CORE
 
     @property
     def is_shown(self) -> bool:
-        """Return False for broken slots, which the pool's reader leaves out."""
-        return self.kind != "broken"
+        """Return False for slots that take no jobs, which the pool's reader leaves out."""
+        return self.kind not in {"broken", "draining"}
 
     def group(self, site: Site) -> SlotGroup:
-        memory = 1000.0 if self.kind == "small" else 8000.0
-        one = Resources(1, memory)
-        return SlotGroup(site, one, Resources(0, memory) if self.kind == "busy" else one, self.count)
+        free = Resources(0, self.each.memory_mib) if self.kind == "busy" else self.each
+        return SlotGroup(site, self.each, free, self.count)
 
 
 class CountedPool(SimulatedPool):
     """The jobs and slots as they are, in place of a free slot at each site."""
 
     groups: Sequence[SlotGroup] = ()
-    job_memory = 0.0
+    request = ONE_CORE
 
     def read_snapshot(self, *, waits: bool = False) -> PoolSnapshot:
         self._step()
@@ -57,8 +65,7 @@ class CountedPool(SimulatedPool):
         counts = Counter(job.dids for job in waiting)
         jobs = tuple(QueuedJobs(tuple(dids), count, key_of(dids)) for dids, count in counts.items())
         self._world.laws.note_demand("ap1", jobs)
-        request = Resources(1, self.job_memory)
-        idle = tuple(IdleJobs(one.job_count, one.key, request=request) for one in jobs)
+        idle = tuple(IdleJobs(one.job_count, one.key, request=self.request) for one in jobs)
         queue = ScheddQueue(ScheddDemand(self._world.clock(), jobs), ScheddLoad(idle))
         self.last = PoolSnapshot(self._world.clock(), {"ap1": queue}, {}, tuple(self.groups))
         return self.last
@@ -73,7 +80,9 @@ class Case:
     expected: Site
     jobs: int = 1
     links: Mapping[Site, float] = field(default_factory=dict)
-    job_memory: float = 0.0
+    request: Resources = ONE_CORE
+    excluded_sources: Sequence[Site] = ()
+    within_seconds: float = STARTS_WITHIN_SECONDS
 
     def run(self) -> list[Job]:
         """Run the pool for ten minutes; return its jobs."""
@@ -100,16 +109,17 @@ class Case:
             "removal_guard": {"confirm_polls": 4},
             "publish": {"http": {"enabled": True}},
             "demand": {"pins": [], "patterns": []},
-            "network": {"links": links},
+            "network": {"links": links, "excluded_sources": list(self.excluded_sources)},
         }
         world = World(1, truth, (), (), [settings])
         world.hooks = [Hook(world, site, "http", HOOK_SECONDS) for site in self.slots]
         groups = [each.group(site) for site, all_ in self.slots.items() for each in all_ if each.is_shown]
-        world.pool_part = type(
-            "PoolOfCase", (CountedPool,), {"groups": groups, "job_memory": self.job_memory}
-        )
+        world.pool_part = type("PoolOfCase", (CountedPool,), {"groups": groups, "request": self.request})
         slots = [
-            Slot(hook.site, hook, 1e9 if each.kind == "busy" else 0.0, takes_jobs=each.kind in {"", "busy"})
+            Slot(
+                *(hook.site, hook, 1e9 if each.kind == "busy" else 0.0),
+                takes_jobs=each.kind in {"", "busy"} and bool(self.request.count_in(each.each)),
+            )
             for hook in world.hooks
             for each in self.slots[hook.site]
             for _ in range(each.count)
@@ -122,8 +132,38 @@ CASES = {
     "P1: START of the free slots beside the data refuses the job": Case(
         {UK: [Slots(4, "refusing")], DE: [Slots(4)]}, {BIG: (UK, 75 * GB)}, DE
     ),
-    "P1: the free slots beside the data are too small": Case(
-        {UK: [Slots(4, "small")], DE: [Slots(8)]}, {BIG: (UK, 75 * GB)}, DE, job_memory=2000.0
+    **{
+        f"P1: the free slots beside the data have too little {name}": Case(
+            {UK: [Slots(4, each=small)], DE: [Slots(8, each=large)]},
+            {BIG: (UK, 75 * GB)},
+            DE,
+            request=asked,
+        )
+        for name, small, large, asked in (
+            ("memory", Resources(1, 1000.0), Resources(1, 8000.0), Resources(1, 2000.0)),
+            ("disk", Resources(1, 0, 10**5), Resources(1, 0, 10**7), Resources(1, 0, 10**6)),
+            ("of all cores", Resources(2), Resources(8), Resources(4)),
+            ("GPUs", Resources(8), Resources(8, 0, 0, 1), Resources(1, 0, 0, 1)),
+        )
+    },
+    "P1: a slot beside the data takes no job of its set, one that is busy would": Case(
+        {UK: [Slots(2, "refusing"), Slots(1, "busy")], DE: [Slots(4)]}, {BIG: (UK, 75 * GB)}, DE
+    ),
+    "P1: the nearest slots elsewhere refuse the job": Case(
+        {UK: [Slots(1, "busy")], DE: [Slots(4, "refusing")], PL: [Slots(1)]},
+        {BIG: (UK, 75 * GB)},
+        PL,
+        links={DE: 10.0},
+        within_seconds=2 * STARTS_WITHIN_SECONDS + 300,
+    ),
+    "P2: the slots beside the data drain": Case(
+        {NL: [Slots(4, "draining")], DE: [Slots(8)]}, {BIG: (NL, 200 * GB)}, DE
+    ),
+    "P2: the nearest slots elsewhere are broken": Case(
+        {UK: [Slots(1, "busy")], DE: [Slots(4, "broken")], PL: [Slots(1)]},
+        {BIG: (UK, 75 * GB)},
+        PL,
+        links={DE: 10.0},
     ),
     "P2: the only slot beside the data is broken": Case(
         {NL: [Slots(1, "broken")], DE: [Slots(8)]}, {BIG: (NL, 200 * GB)}, DE
@@ -138,12 +178,19 @@ CASES = {
         jobs=20,
         links={CLOUD: 10.0},
     ),
+    "P3: only a site that no catalogue lists has free slots": Case(
+        {UK: [Slots(2, "busy")], CLOUD: [Slots(1)]}, {BIG: (UK, 500 * GB)}, CLOUD
+    ),
+    "P3: the data is at a site without slots": Case(
+        {DE: [Slots(1, "busy")], CLOUD: [Slots(4)]}, {BIG: (UK, 10 * GB)}, CLOUD, jobs=4, links={CLOUD: 10.0}
+    ),
     "P4: a small file at another site decides nothing": Case(
         {UK: [Slots(4)], DE: [Slots(4)]}, {BIG: (DE, 500 * GB), CALIBRATION: (UK, GB // 100)}, DE
     ),
     "P7: 64 short reads of one set": Case(
         {UK: [Slots(1, "busy")], DE: [Slots(64)]}, {BIG: (UK, 5 * GB)}, DE, jobs=64, links={DE: 10.0}
     ),
+    "P7: 64 reads of 1 MB": Case({UK: [Slots(1, "busy")], DE: [Slots(64)]}, {BIG: (UK, 10**6)}, DE, jobs=64),
 }
 
 
@@ -153,7 +200,19 @@ def test_jobs_of_a_case_start_together_where_they_should(case):
     assert {job.site for job in jobs} == {case.expected}
     (started_at,) = {job.started_at for job in jobs}
     assert started_at is not None
-    assert started_at <= STARTS_WITHIN_SECONDS
+    assert started_at <= case.within_seconds
+
+
+def test_p3_nothing_is_read_from_a_site_that_is_excluded_as_a_source():
+    """Its jobs wait for its own slots, which come free at 400 s."""
+    slots = {UK: [Slots(1)], CLOUD: [Slots(8)]}
+    world = Case(slots, {BIG: (UK, GB)}, UK, excluded_sources=[UK]).build()
+    (home,) = (slot for slot in world.pool.slots if slot.site == UK)
+    home.busy_until = 400.0
+    world.run(600.0)
+    assert world.laws.broken == []
+    (job,) = world.pool.jobs
+    assert (job.site, job.started_at) == (UK, 420.0)
 
 
 OVER = "a job started without its data because its time was over"
