@@ -5,38 +5,19 @@ At each start the schedd expands ``DataLocalityStart``, which the transform has 
 why it ran where it ran. If a job does not have the transform's text, its owner wrote the record.
 """
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import fits, is_cluster_key
 from hydrator.domain.ads.expressions import START_TEXT
-from hydrator.domain.model import Site
+from hydrator.domain.ads.openings import StartRecord, parse_offer
 from hydrator.domain.text import format_duration
 
 START_ATTRIBUTE = contract.START_RECORD
 ASKED: Final = START_TEXT[1:-1].replace("\\", "")
 """The value of ``DataLocalityStart`` of each job that a transform has changed."""
-_LOCAL = "local"
-_READ = re.compile(r"read ([0-9]{1,9}) s(?: from (.{1,60}))?\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class StartRecord:
-    """The offer of the slot at the job's last start.
-
-    Attributes:
-        is_local: true if the site had all data of the job.
-        read_seconds: seconds that the job would read its missing data.
-        source: site from which the job would read; null: unknown.
-    """
-
-    is_local: bool = False
-    read_seconds: int = 0
-    source: Site | None = None
 
 
 def parse_start_record(text: object, asked: object) -> StartRecord | None:
@@ -44,14 +25,7 @@ def parse_start_record(text: object, asked: object) -> StartRecord | None:
 
     The schedd wrote it only if *asked*, the value of the job's ``DataLocalityStart``, is ASKED.
     """
-    return _parse_offer(text) if asked == ASKED else None
-
-
-def _parse_offer(text: object) -> StartRecord | None:
-    if text == _LOCAL:
-        return StartRecord(is_local=True)
-    read = _READ.match(text) if isinstance(text, str) else None
-    return StartRecord(False, int(read[1]), Site(read[2]) if read[2] else None) if read else None
+    return parse_offer(text) if asked == ASKED else None
 
 
 _fits = lru_cache(maxsize=10_000)(fits)
@@ -67,7 +41,7 @@ def has_own_record(row: Mapping[str, Any]) -> bool:
         row: of an ended job: ``datasets``, ``key``, ``is_of_cluster``, ``asked``, ``start``.
     """
     names, key = row.get("datasets"), row.get("key")
-    if not names or _parse_offer(row.get("start")) is None:
+    if not names or parse_offer(row.get("start")) is None:
         return True
     if row.get("asked") != ASKED or key is None:
         return False

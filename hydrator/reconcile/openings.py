@@ -3,7 +3,6 @@
 :class:`Pacer` keeps what one round tells the next. The functions are pure.
 """
 
-import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,13 +13,13 @@ from typing import Final
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import Openings, PacedCycle
+from hydrator.domain.ads.openings import Openings, PacedCycle, parse_offer
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, from_unix, to_unix
 from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad, Resources
 from hydrator.reconcile.pacing import (
-    MAX_READ_SECONDS,
+    Group,
     PacedPool,
     PacingMemory,
     RunningRead,
@@ -40,11 +39,8 @@ A test pool with an interval of seconds has all other times shorter, too, also i
 """
 MIN_LATENESS_SECONDS, MAX_LATENESS_SECONDS = 10.0, 300.0
 """The bounds of the measured time; a startd of HTCondor 23 shows an opening after UPDATE_INTERVAL, 300 s."""
-PATIENCE_SECONDS: Final = 60.0
-"""HTCondor's NEGOTIATOR_INTERVAL: free slots that started no job for so long count as refusing."""
 MAX_INTERVAL_SECONDS: Final = 600.0
 _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
-_OFFER = re.compile(r"read ([0-9]{1,8}) s(?: from (.{1,60}))?\Z")
 _MOVING = frozenset({DatasetState.STAGING, DatasetState.UNAVAILABLE, DatasetState.UNKNOWN})
 """States of a dataset that may soon be readable: a set with such a dataset waits for it."""
 
@@ -112,31 +108,24 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
     any offer into a job. So it counts only for a demanded set, and for no longer than the whole set takes.
     """
     reads = []
-    parse, find_rate = cache(_parse_offer), cache(rates.rate)
+    parse, find_rate = cache(parse_offer), cache(rates.rate)
     for schedd in load.answers.values():
         for jobs in schedd.running:
-            if jobs.key is None or jobs.site is None or jobs.offer == "local":
+            key, site, offer = SetKey(jobs.key or ""), jobs.site, parse(jobs.offer)
+            if key not in sets or site is None or (offer and offer.is_local):
                 continue
-            key, site = SetKey(jobs.key), jobs.site
             parts: Iterable[tuple[Site, float]] = ()
-            if key in sets and (offer := parse(jobs.offer or "")):
-                if rate := find_rate(offer[0], site):
-                    most = sum(sets[key].on_disk.values()) / rate.bytes_per_second
-                    parts = ((offer[0], min(offer[1], most)),)
-            elif key in sets:
+            if offer is None or offer.source is None:
                 parts = _find_parts(sets[key], site, rates)
+            elif rate := find_rate(offer.source, site):
+                most = sum(sets[key].on_disk.values()) / rate.bytes_per_second
+                parts = ((offer.source, min(float(offer.read_seconds), most)),)
             reads += [
                 RunningRead(key, source, site, seconds, started_at - schedd.clock_ahead)
                 for source, seconds in parts
                 for started_at in jobs.started_at
             ]
     return reads
-
-
-def _parse_offer(offer: str) -> tuple[Site, float] | None:
-    """Return the source and the seconds of a read that a slot offered."""
-    found = _OFFER.match(offer)
-    return (Site(found[2]), min(float(found[1]), MAX_READ_SECONDS)) if found and found[2] else None
 
 
 def _find_parts(one: SetBytes, site: Site, rates: RateLookup) -> Iterable[tuple[Site, float]]:
@@ -168,7 +157,7 @@ class _Figures:
     run_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
     lateness: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
     _running: Counter[tuple[str, str | None, Site | None, int]] = field(default_factory=Counter)
-    _used_leases: frozenset[tuple[object, ...]] = frozenset()
+    _used_leases: set[tuple[Group, float]] = field(default_factory=set)
 
     def note_ended(self, load: PoolLoad) -> None:
         """Note the run times of the jobs that ran at the last query and do not run now."""
@@ -192,19 +181,17 @@ class _Figures:
         reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
         for read in reads:
             reads_of[read.key].append(read)
-        used = set()
+        used, self._used_leases = self._used_leases, set()
         for group, lease in memory.leases.items():
-            delays = (
+            delays = [
                 read.started_at - lease.opened_at
                 for read in reads_of[group[0]]
-                if read.destination in lease.openings
-            )
-            after = [delay for delay in delays if delay >= 0]
-            if after:
-                used.add((group, lease.opened_at))
-                if (group, lease.opened_at) not in self._used_leases:
-                    self.lateness.append(min(after))
-        self._used_leases = frozenset(used)
+                if read.destination in lease.openings and read.started_at >= lease.opened_at
+            ]
+            if delays:
+                self._used_leases.add((group, lease.opened_at))
+                if (group, lease.opened_at) not in used:
+                    self.lateness.append(min(delays))
 
     def find_lateness(self, interval_seconds: float) -> float:
         """Return the seconds after which an opening is used: the middle one of the last."""
@@ -233,10 +220,8 @@ class Pacer:
         get_rates: Callable[[], RateLookup] | None = None,
         bugs: BugReporter | None = None,
     ) -> None:
-        self._asks_schedds = settings.demand.ask_schedds
+        self._settings = settings
         self._get_rates = get_rates or (lambda: RateTable(now=from_unix(0), network=settings.network))
-        self._interval_seconds = settings.daemon.poll_seconds
-        self._excluded_sources = settings.network.excluded_sources
         self._bugs = bugs or BugReporter()
         self._load: PoolLoad | None = None
         self._failure: str | None = None
@@ -281,7 +266,7 @@ class Pacer:
         return self.last.openings
 
     def _find_obstacle(self, load: PoolLoad | None, failure: str | None, now: datetime) -> str | None:
-        if not self._asks_schedds:
+        if not self._settings.demand.ask_schedds:
             return "the daemon does not query the schedds ([demand] ask_schedds)"
         if load is None:
             return failure or "the jobs and slots of the pool were not queried yet"
@@ -301,24 +286,22 @@ class Pacer:
         self._figures.note_starts(self._memory, reads)
 
         def find_rate(source: Site, destination: Site) -> float | None:
-            rate = None if source in self._excluded_sources else rates.rate(source, destination)
+            rate = (
+                None if source in self._settings.network.excluded_sources else rates.rate(source, destination)
+            )
             return rate.bytes_per_second if rate else None
 
         run_seconds = self._figures.find_run_seconds()
         pool = PacedPool(to_unix(load.as_of), waiting, sets, load.slots, reads, find_rate, run_seconds)
-        interval = self._measure_interval(now)
+        # the last round may have been late
+        since_last = (now - self._paced_at).total_seconds() if self._paced_at else 0.0
+        interval = max(self._settings.daemon.poll_seconds, min(since_last, MAX_INTERVAL_SECONDS))
         openings, self._memory = pace(
             pool,
             self._memory,
             now=to_unix(now),
             interval_seconds=interval,
             lateness_seconds=self._figures.find_lateness(interval),
-            patience_seconds=max(PATIENCE_SECONDS, interval),
         )
         self._paced_load, self._paced_at = load, now
         return PacedCycle(openings, None, Counter(read.source for read in reads))
-
-    def _measure_interval(self, now: datetime) -> float:
-        """Return the seconds between two rounds: the configured ones, or more if the last round was late."""
-        since = (now - self._paced_at).total_seconds() if self._paced_at else 0.0
-        return max(self._interval_seconds, min(since, MAX_INTERVAL_SECONDS))

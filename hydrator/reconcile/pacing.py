@@ -56,6 +56,8 @@ MAX_REUSE_SECONDS: Final = 600.0
 still valid; else the slot waits for the negotiator. So they are valid for one more job, up to this long.
 START looks at the live ad.
 """
+PATIENCE_SECONDS: Final = 60.0
+"""HTCondor's NEGOTIATOR_INTERVAL: free slots at home that started no job for so long count as refusing."""
 CLOCK_SLACK_SECONDS: Final = 1.0
 """A round may begin this much before its time."""
 
@@ -183,7 +185,6 @@ def pace(
     now: float,
     interval_seconds: float,
     lateness_seconds: float,
-    patience_seconds: float | None = None,
 ) -> tuple[Openings, PacingMemory]:
     """Return the openings from *now* until the next round, and the memory for that round.
 
@@ -193,11 +194,8 @@ def pace(
         now: Unix seconds.
         interval_seconds: the time between two rounds.
         lateness_seconds: the time until a slot shows an opening and the negotiator has used it.
-        patience_seconds: the time without a start after which free slots at home count as refusing; the
-            interval by default. The negotiator must have had a cycle.
     """
-    patience = interval_seconds if patience_seconds is None else patience_seconds
-    this_round = _Round(pool, memory, now, interval_seconds, lateness_seconds, patience)
+    this_round = _Round(pool, memory, now, interval_seconds, lateness_seconds)
     result = this_round.run()
     vars(this_round).clear()  # its caches refer to it: its jobs would wait for the garbage collector
     return result
@@ -212,8 +210,9 @@ class _Read(NamedTuple):
     missing_bytes: int
 
     @property
-    def source(self) -> Site | None:
-        return max(self.by_source, key=lambda source: (self.by_source[source], source), default=None)
+    def opening(self) -> Opening:
+        source = max(self.by_source, key=lambda each: (self.by_source[each], each), default=None)
+        return Opening(ceil(min(max(1, self.seconds), MAX_READ_SECONDS)), source, self.missing_bytes)
 
 
 _BegunRead = tuple[float, float, SetKey]
@@ -260,7 +259,6 @@ class _Kind:
         homes: the sites that have all parts on disk and slots that are large enough.
         has_free_slots: some of the homes have free slots for the request.
         idle, local: the idle jobs, and those of them for which free slots at home are kept.
-        load, backlog: the waiting cores for each core, and the idle jobs, at the best of the homes.
     """
 
     def __init__(self, parts: tuple[Holders, ...], request: Resources, sites: _Sites) -> None:
@@ -270,8 +268,7 @@ class _Kind:
             site for site in sites.cores if site in holders and sites.is_large_enough(site, request)
         )
         self.has_free_slots = any(sites.count_free(home, request) for home in self.homes)
-        self.idle = self.local = self.backlog = 0
-        self.load = 0.0
+        self.idle = self.local = 0
 
     @cached_property
     def routes(self) -> list[_Route]:
@@ -318,17 +315,10 @@ class _Round:
     """The steps of :func:`pace`, and the values that they share."""
 
     def __init__(
-        self,
-        pool: PacedPool,
-        memory: PacingMemory,
-        now: float,
-        interval: float,
-        lateness: float,
-        patience: float,
+        self, pool: PacedPool, memory: PacingMemory, now: float, interval: float, lateness: float
     ) -> None:
         self._pool, self._now = pool, now
         self._interval, self._lateness, self._room = interval, lateness, interval + lateness
-        self._patience = patience
         self._round = memory.round + 1
         self._sites = _Sites(pool)
         self._kinds: dict[tuple[tuple[Holders, ...], Resources], _Kind] = {}
@@ -341,7 +331,7 @@ class _Round:
         self._backlog: Counter[Site] = Counter()
         self._waiting_cores: defaultdict[Site, float] = defaultdict(float)  # by home
         self._local_jobs: defaultdict[Site, float] = defaultdict(float)  # those that take free slots
-        self._fed: defaultdict[Site, set[SetKey]] = defaultdict(set)  # by source, of reads in progress
+        self._fed: defaultdict[Site | None, set[SetKey]] = defaultdict(set)  # by source, of reads in progress
         self._reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
         begun: defaultdict[Site, list[_BegunRead]] = defaultdict(list)
         for read in pool.reads:
@@ -351,7 +341,6 @@ class _Round:
         self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
         self._unused = self._review_leases(memory.leases, begun)
         self._reserved = self._sum_seconds(begun)
-        self._wait_seconds = cache(self._compute_wait_seconds)
         self._list_useful = cache(self._find_useful)
 
     def run(self) -> tuple[Openings, PacingMemory]:
@@ -374,8 +363,7 @@ class _Round:
                 ahead[source] += 1
             outlooks.setdefault(jobs.group[0], outlook)
         for group, lease in self._leases.items():
-            best = min(lease.openings.values()).source
-            fed = self._fed[best] if best else set[SetKey]()
+            fed = self._fed[min(lease.openings.values()).source]
             lanes = () if group[0] in lease.names else lease.lanes
             outlooks[group[0]] = Outlook(Reason.OPEN, tuple(lease.openings), len(fed | {group[0]}), lanes)
         turns = {group: jobs.turn for group, jobs in self._jobs.items()}
@@ -388,7 +376,8 @@ class _Round:
 
     def _order(self, jobs: _Jobs) -> tuple[float, float, int]:
         """Return the place of *jobs*: by turn, then the longest backlog at home first, then by chance."""
-        return jobs.turn.round, -jobs.kind.load, crc32(jobs.group[0].encode())
+        loads = (self._waiting_cores[home] / self._sites.cores[home] for home in jobs.kind.homes)
+        return jobs.turn.round, -min(loads, default=inf), crc32(jobs.group[0].encode())
 
     # links
 
@@ -457,7 +446,6 @@ class _Round:
     def _count_jobs(self, memory: PacingMemory) -> None:
         """Note the idle jobs, and add up those that wait at each home."""
         kinds = self._kinds
-        first_turn = Turn(self._round)
         for waiting in self._pool.waiting:
             size = self._pool.sets.get(waiting.key)
             if size is None:
@@ -467,7 +455,7 @@ class _Round:
             idle, is_local = sum(waiting.lanes.values()), kind.has_free_slots
             if waiting.is_auto:
                 group = waiting.key, waiting.request
-                turn, watch = memory.turns.get(group, first_turn), memory.watches.get(group)
+                turn, watch = memory.turns.get(group, Turn(self._round)), memory.watches.get(group)
                 jobs = self._jobs[group] = _Jobs(group, kind, size, waiting.lanes, idle, turn, watch)
                 is_local = is_local and not self._is_stuck(jobs, kind.homes)
             kind.idle += idle
@@ -477,10 +465,6 @@ class _Round:
                 self._backlog[home] += kind.idle
                 self._waiting_cores[home] += kind.idle * kind.request.cpus / len(kind.homes)
                 self._local_jobs[home] += kind.local / len(kind.homes)
-        for kind in kinds.values():
-            loads = (self._waiting_cores[home] / self._sites.cores[home] for home in kind.homes)
-            kind.load = min(loads, default=inf)
-            kind.backlog = min((self._backlog[home] for home in kind.homes), default=0)
 
     def _is_stuck(self, jobs: _Jobs, nearest: Sequence[Site]) -> bool:
         """Return True if no job of *jobs* started at its *nearest* sites since the last look."""
@@ -490,12 +474,12 @@ class _Round:
             for read in self._reads_of.get(jobs.group[0], ())
         ):
             watch = Watch(idle, self._now)
-        elif self._now - watch.since >= self._patience - CLOCK_SLACK_SECONDS:
+        elif self._now - watch.since >= max(self._interval, PATIENCE_SECONDS) - CLOCK_SLACK_SECONDS:
             watch = Watch(idle, self._now, is_stuck=True)
         jobs.watch = watch
         return watch.is_stuck
 
-    def _compute_wait_seconds(self, sites: tuple[Site, ...], request: Resources) -> float:
+    def _wait_seconds(self, sites: tuple[Site, ...], request: Resources) -> float:
         """Return backlog / cores x mean run time, at the best of *sites*."""
         waits = (
             (self._waiting_cores[site] - self._sites.count_free(site, request) * request.cpus)
@@ -560,7 +544,8 @@ class _Round:
         return min([inf, *whole, *(read.seconds for read in partial)])
 
     def _describe_home(self, jobs: _Jobs) -> Outlook:
-        return Outlook(Reason.BESIDE, jobs.kind.homes, jobs.kind.backlog)
+        homes = jobs.kind.homes
+        return Outlook(Reason.BESIDE, homes, min(self._backlog[home] for home in homes))
 
     def _is_passable(self, route: _Route) -> bool:
         """Return True if links have room for a read on *route*."""
@@ -665,12 +650,7 @@ class _Round:
             count += more
         key = str(jobs.group[0])
         names = (key,) if count == jobs.idle else tuple(f"{key}~{lane}" for lane in lanes)
-        openings = {
-            read.site: Opening(
-                ceil(min(max(1, read.seconds), MAX_READ_SECONDS)), read.source, read.missing_bytes
-            )
-            for read in reads
-        }
+        openings = {read.site: read.opening for read in reads}
         self._grant(jobs, Lease(names, tuple(lanes), openings, by_source, min(count, slots), self._now))
 
     def _grant(self, jobs: _Jobs, lease: Lease) -> None:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from hydrator.diagnostics.schedd_budget import ScheddBudget
-from hydrator.diagnostics.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
+from hydrator.diagnostics.start_record import START_ATTRIBUTE, parse_start_record
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import fits, set_key
@@ -23,6 +23,7 @@ from hydrator.domain.ads.expressions import (
     PACED_EXPRESSION,
     swap_sides,
 )
+from hydrator.domain.ads.openings import StartRecord
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
 from hydrator.domain.text import shorten

@@ -172,6 +172,32 @@ def describe_read(opening: Opening) -> str:
     return f"reading {amount} from {opening.source} in {format_duration(opening.read_seconds)}"
 
 
+_READ = re.compile(r"read ([0-9]{1,8}) s(?: from (.{1,60}))?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecord:
+    """The offer of the slot at the job's last start.
+
+    Attributes:
+        is_local: true if the site had all data of the job.
+        read_seconds: seconds that the job would read its missing data.
+        source: site from which the job would read; null: unknown.
+    """
+
+    is_local: bool = False
+    read_seconds: int = 0
+    source: Site | None = None
+
+
+def parse_offer(text: object) -> StartRecord | None:
+    """Parse a slot's ``DataLocalityOffer``; None if *text* is none."""
+    if text == "local":
+        return StartRecord(is_local=True)
+    read = _READ.match(text) if isinstance(text, str) else None
+    return StartRecord(False, int(read[1]), Site(read[2]) if read[2] else None) if read else None
+
+
 REPORT_NAME: Final = "openings"
 """The name of the last :class:`PacedCycle` in the state, for ``Store.load_report``."""
 
