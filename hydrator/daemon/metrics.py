@@ -196,6 +196,10 @@ class Instruments:
     counters: dict[str, Counter]
     gauges: dict[str, Gauge]
     histograms: dict[str, Histogram]
+    _counted: defaultdict[str, dict[tuple[str, ...], Counter]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """The series of each counter, by their labels."""
     _series: defaultdict[str, dict[tuple[str, ...], Gauge]] = field(default_factory=lambda: defaultdict(dict))
     """The series of each gauge, by their labels."""
     _old_series: dict[str, dict[tuple[str, ...], Gauge]] = field(default_factory=dict)
@@ -206,13 +210,16 @@ class Instruments:
 
         An increase by 0 exports the counter. Prometheus then sees the first event as an increase.
         """
-        counter = self.counters[name]
-        (counter.labels(*labels) if labels else counter).inc(by)
+        series = self._counted[name]
+        if labels not in series:  # to find a series by its labels takes most of the time
+            counter = self.counters[name]
+            series[labels] = counter.labels(*labels) if labels else counter
+        series[labels].inc(by)
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
         series = self._series[name]
-        if labels not in series:  # to find a series by its labels takes most of the time
+        if labels not in series:
             gauge = self.gauges[name]
             old = self._old_series.get(name, {}).pop(labels, None)
             series[labels] = old or (gauge.labels(*labels) if labels else gauge)

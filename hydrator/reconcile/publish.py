@@ -262,6 +262,7 @@ class PublishTargets:
         self, targets: Sequence[PublishTarget], clock: Clock, bugs: BugReporter, threads: Threads
     ) -> None:
         self._targets = tuple(targets)
+        self._reporters = [one.publisher for one in targets if isinstance(one.publisher, RejectionReporter)]
         self._bugs = bugs
         self._readers = ParallelWorkers[PublishedAds]("publisher", clock, threads)
         self._senders = ParallelWorkers[PublishResult]("publisher", clock, threads)
@@ -284,11 +285,7 @@ class PublishTargets:
 
     def rejected_ads(self) -> dict[str, dict[str, str]]:
         """Return, by publisher, the ads that the daemon read back and rejected, each with the reason."""
-        rejected = {
-            target.name: dict(target.publisher.rejected)
-            for target in self._targets
-            if isinstance(target.publisher, RejectionReporter)
-        }
+        rejected = {one.name: dict(one.rejected) for one in self._reporters}
         return {name: ads for name, ads in rejected.items() if ads}
 
     def plan(

@@ -408,7 +408,9 @@ def _continue_error(part: _Part, before: Mapping[tuple[str, str], PartView], at:
     """Return *part* with the times of its error, which may have begun in an earlier cycle."""
     last = before.get((part.kind, part.name))
     if part.error is None:
-        return replace(part, last_error=last.last_error, last_error_at=last.last_error_at) if last else part
+        if last is None or last.last_error is None:
+            return part
+        return replace(part, last_error=last.last_error, last_error_at=last.last_error_at)
     since = (last.failing_since if last else None) or at
     return replace(part, failing_since=since, last_error=part.error, last_error_at=at)
 

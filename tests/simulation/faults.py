@@ -66,9 +66,10 @@ class Faults:
     def is_kill_due(self, part: str, now: float) -> bool:
         """Count this step of *part*; return True, and begin what follows, if the process is killed at it."""
         for fault, left in self._left.items():
-            if fault.at <= now and left >= 0 and part.startswith(fault.part):
+            if fault.at <= now and part.startswith(fault.part):
                 self._left[fault] = left - 1
                 if left == 0:
+                    del self._left[fault]
                     self._begin(fault.then, now)
                     return True
         return False

@@ -124,7 +124,8 @@ class Laws:
         self._lost_ads: dict[tuple[str, Site], tuple[int, int]] = {}
         self._checked: dict[Site, tuple[SiteAd, float]] = {}
         self._life = 0
-        self._lost_at = -1e9
+        self.lost_at = -1e9
+        """The time at which the state on disk was lost."""
         self._withheld_at: float | None = None
         self._forgotten_at = -1e9
         self._held_at_step: frozenset[Site] = frozenset()
@@ -199,7 +200,7 @@ class Laws:
     def note_lost_state(self) -> None:
         """Note that the next process begins without the state on disk."""
         self._life += 1
-        self._lost_at = self._world.loop.now
+        self.lost_at = self._world.loop.now
         self._heard.clear()
         self._answered.clear()
         self._held_at_step = frozenset()
@@ -373,7 +374,7 @@ class Laws:
             return
         if self._world.shown_as(site) != site:
             return  # the name of a site of an earlier configuration
-        withheld = now.at - max(self._lost_at, self._started_at)
+        withheld = now.at - max(self.lost_at, self._started_at)
         if self._life and WITHHELD_SECONDS < withheld < WITHHELD_SECONDS + 2 * SLACK_SECONDS:
             return  # withholding ends, whoever is silent
         wanted = {
@@ -610,7 +611,7 @@ class Laws:
 
     def _note_events(self) -> None:
         world, now = self._world, self._world.loop.now
-        since = max(self._lost_at, self._started_at)
+        since = max(self.lost_at, self._started_at)
         if not (sites := world.withheld_sites()):
             self._withheld_at = None
         elif self._withheld_at is None or self._withheld_at < since:

@@ -177,16 +177,20 @@ class VirtualThreads(Threads):
     def __init__(self, loop: Loop, owner: Process) -> None:
         self._loop = loop
         self._owner = owner
+        self._running: set[Future[Any]] = set()
+        """The futures whose work has not ended: to ask a future itself takes a lock."""
 
     def start(self, name: str, work: Callable[[], Any]) -> "Future[Any]":
         """See :meth:`hydrator.reconcile.threads.Threads.start`."""
         future: Future[Any] = Future()
+        self._running.add(future)
 
         def run() -> None:
             try:
                 future.set_result(work())
             except BaseException as error:  # noqa: BLE001 - as the real threads do
                 future.set_exception(error)
+            self._running.discard(future)
 
         self._loop.spawn(name, self._owner, run)
         return future
@@ -196,7 +200,7 @@ class VirtualThreads(Threads):
         waited = list(futures)
 
         def is_done() -> bool:
-            while waited and waited[-1].done():
+            while waited and waited[-1] not in self._running and waited[-1].done():
                 waited.pop()
             return not waited
 

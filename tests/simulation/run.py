@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hydrator.domain.model import Did, Site
 from tests.simulation.faults import FAULT_SECONDS
 from tests.simulation.jobs import Pool, Slot
-from tests.simulation.scenario import Scenario, make
+from tests.simulation.scenario import WITHHOLD_SECONDS, Scenario, make
 from tests.simulation.truth import Truth
 from tests.simulation.world import Hook, World
 
@@ -57,7 +57,7 @@ def run(scenario: Scenario) -> Outcome:
         slots = [Slot(one.site, one) for one in world.hooks for _ in range(2)]
         slots += [Slot(one.site, None) for one in world.hooks[:2]]
         world.pool = Pool(world, [replace(job) for job in scenario.jobs], slots)
-    world.run(scenario.seconds)
+    world.run(scenario.seconds, after_loss=WITHHOLD_SECONDS)
     if any(fault.kind == "configuration" for fault in scenario.faults) and not world.is_daemon_gone:
         world.laws.check_from_nothing(_run_from_nothing(world))
     failures = [("threads", f"{type(error).__name__}: {error}") for error in world.loop.failures]

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.model import Did, Site
-from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS
 from tests.simulation.faults import FAULT_SECONDS, Fault
 from tests.simulation.jobs import Job
 from tests.simulation.truth import Truth
@@ -16,8 +15,8 @@ SETTLE_SECONDS: Final = 420.0
 """Within this time after the last fault the ads must say the truth: two minutes for an answer that was
 dropped, a poll that sees a loss and those that confirm it; or the time until a new set is shown."""
 WITHHOLD_SECONDS: Final = 780.0
-"""The same for a daemon without its state, which may withhold ads for ten minutes; and for jobs, which start
-some minutes after the ads say the truth."""
+"""The same after the state was lost, since the daemon may withhold ads for ten minutes; and, after the last
+fault, for jobs, which start some minutes after the ads say the truth."""
 RARE_EVERY: Final = 8
 """In so many seeds each of ``_make_rare`` happens once."""
 JOBS_EVERY: Final = 4
@@ -67,13 +66,8 @@ class Scenario:
 
     @property
     def seconds(self) -> float:
-        """Return how long the run takes, in virtual time."""
-        is_state_lost = any(
-            fault.kind == "lost state" or (fault.kind == "clock" and fault.number < -TOLERATED_AHEAD_SECONDS)
-            for kill in self.faults
-            for fault in (kill, *kill.then)
-        )
-        return FAULT_SECONDS + (WITHHOLD_SECONDS if self.jobs or is_state_lost else SETTLE_SECONDS)
+        """Return how long the run takes, in virtual time, if the state is not lost late."""
+        return FAULT_SECONDS + (WITHHOLD_SECONDS if self.jobs else SETTLE_SECONDS)
 
     def without_fault(self, fault: Fault) -> "Scenario":
         """Return the same scenario without *fault*."""

@@ -245,7 +245,8 @@ class World:
         if publisher == "http":
             server = self._server
             return server.get_state().ads.get(site) if server and server.url else None
-        ad, came = self.shelves.get(publisher, Shelf()).ads.get(site, (None, 0.0))
+        shelf = self.shelves.get(publisher)
+        ad, came = shelf.ads.get(site, (None, 0.0)) if shelf else (None, 0.0)
         is_expired = publisher == "collector" and self.loop.now - came >= AD_LIFETIME
         return None if is_expired else ad
 
@@ -525,8 +526,11 @@ class World:
         finally:
             shutil.rmtree(self._folder)
 
-    def run(self, seconds: float) -> None:
-        """Run for *seconds* of virtual time; afterwards ``laws.broken`` has what was wrong."""
+    def run(self, seconds: float, after_loss: float = 0.0) -> None:
+        """Run for *seconds* of virtual time, and at least *after_loss* seconds after the state was lost.
+
+        Afterwards ``laws.broken`` has what was wrong.
+        """
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
         with self._disk(), patch("hydrator.daemon.cycles.trim_heap"):
             self._boot()
@@ -537,6 +541,7 @@ class World:
             if self.pool:
                 self.loop.spawn("negotiator", self._nature, self.pool.run_forever)
             self.loop.run(seconds)
+            self.loop.run(max(seconds, self.laws.lost_at + after_loss))
             self.laws.check_end()
             if self.pool:
                 self.pool.check_end()
