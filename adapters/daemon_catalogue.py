@@ -2,7 +2,7 @@
 
 Commands use this catalogue on a host that can read neither the daemon's state nor the daemon's catalogues.
 The daemon has facts only about datasets that jobs name. This catalogue reports any other dataset as Unseen,
-not as absent, and cannot be searched by patterns.
+not as absent. The daemon searches its catalogues for patterns.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +56,8 @@ _MAX_QUERY_BYTES = 6000
 """Maximum length of the query in one request's URL; the daemon accepts a URL of 8192 bytes."""
 _MAX_STAGING_TEXTS = 1000
 _TIMEOUT_SECONDS = 15.0
+_SEARCH_SECONDS = 40.0
+"""The daemon ends a request after 30 s."""
 _REPLICA_STATES = {
     DatasetState.AVAILABLE: ReplicaState.COMPLETE,
     DatasetState.STAGING: ReplicaState.INCOMING,
@@ -112,6 +114,10 @@ class _Datasets(TypedDict):
     datasets: list[_DatasetRow]
 
 
+class _Names(TypedDict):
+    names: list[str]
+
+
 class _OutlookRow(TypedDict):
     reason: str
     sites: list[str]
@@ -144,11 +150,12 @@ _Answer = TypeVar("_Answer")
 
 _SITES: TypeAdapter[_Sites] = TypeAdapter(_Sites)
 _DATASETS: TypeAdapter[_Datasets] = TypeAdapter(_Datasets)
+_NAMES: TypeAdapter[_Names] = TypeAdapter(_Names)
 _SETS: TypeAdapter[_Sets] = TypeAdapter(_Sets)
 
 
 class DaemonCatalogue:
-    """A catalogue that gets its facts from a running daemon; it cannot be searched by patterns.
+    """A catalogue that gets its facts from a running daemon.
 
     Args:
         url: ``https://…``, or ``http://`` for this machine or without a token.
@@ -176,7 +183,6 @@ class DaemonCatalogue:
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {_read_token(token_file)}"} if token_file else {},
             verify=build_ssl_context(ca_cert, "submit.ca_cert") if ca_cert else True,
-            timeout=_TIMEOUT_SECONDS,
             trust_env=not is_local,
             transport=transport,
         )
@@ -301,30 +307,37 @@ class DaemonCatalogue:
             reason = f"the answer is not that of a hydrator daemon: {reason_of(error)}"
             raise CatalogueGarbled(self.name, reason) from error
 
-    def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the port has *patterns*
-        """Raise an error, because a daemon cannot be searched by patterns.
-
-        Raises:
-            CatalogueError: always; the daemon has only the datasets that jobs name.
-        """
-        raise CatalogueUnreachable(
-            self.name, "a daemon cannot be searched: it has only the datasets that jobs name"
-        )
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """Let the daemon search its catalogues; see :meth:`hydrator.domain.ports.Catalogue.find`."""
+        found: set[Did] = set()
+        with self._translate_errors():
+            for query in _join_parameters("match", sorted(patterns)):
+                answer = self._get(f"/v1/search?{query}", _NAMES, _SEARCH_SECONDS)
+                found.update(map(parse_did, answer["names"]))
+        return frozenset(found)
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def _get(self, path: str, form: TypeAdapter[_Answer]) -> _Answer:
+    def _get(self, path: str, form: TypeAdapter[_Answer], seconds: float = _TIMEOUT_SECONDS) -> _Answer:
         """Return the answer to GET *path*; raise ValueError if it does not have this *form*."""
         try:
-            body = self._decode_response(self._http.get(self._url + path))
+            body = self._decode_response(self._http.get(self._url + path, timeout=seconds))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise CatalogueUnreachable(self.name, reason_of(error)) from None
+            raise CatalogueUnreachable(self.name, reason_of(error) + self._scheme_hint(error)) from None
         try:
             return form.validate_python(body)
         except ValidationError as error:
             raise ValueError(list_problems(error)[0]) from error
+
+    def _scheme_hint(self, error: Exception) -> str:
+        """Return the advice to write the other scheme into the address, if *error* is that of a wrong one."""
+        if "WRONG_VERSION_NUMBER" in str(error):
+            return "; the server does not use TLS: write http:// in submit.daemon_url"
+        if self._url.startswith("http:") and isinstance(error, httpx.RemoteProtocolError):
+            return "; if the server uses TLS, write https:// in submit.daemon_url"
+        return ""
 
     def _decode_response(self, response: httpx.Response) -> Any:  # noqa: ANN401 - JSON
         status = response.status_code

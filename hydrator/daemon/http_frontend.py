@@ -1,7 +1,7 @@
 """HTTP front end: the daemon's HTTP server, and the values that it serves."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,8 +12,8 @@ from hydrator.config import Settings
 from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
-from hydrator.domain.errors import ConfigError, PoolError, StateError
-from hydrator.domain.model import Site, Unseen
+from hydrator.domain.errors import CatalogueError, ConfigError, PoolError, StateError
+from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
@@ -25,6 +25,7 @@ from hydrator.staging.overview import explain_for_job
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import system_clock
+from hydrator.wiring.catalogues import build_catalogues
 from hydrator.wiring.condor import build_cluster_queues, build_condor_client
 
 _log = structlog.get_logger("hydrator")
@@ -84,6 +85,7 @@ class HttpFrontend:
             self.get_version,
             self.read_changes,
             partial(read_cluster, self.context.settings) if settings.demand.ask_schedds else None,
+            partial(find_datasets, settings),
         )
 
     def get_version(self) -> object:
@@ -150,6 +152,32 @@ def read_cluster(settings: Settings, cluster: int, schedd: str | None) -> Mappin
         name: Unseen(_hide(each.reason)) if isinstance(each, Unseen) else each
         for name, each in answers.items()
     }
+
+
+def find_datasets(settings: Settings, patterns: Collection[str]) -> frozenset[Did]:
+    """Return the public datasets in the catalogues that match; called by threads of the HTTP server.
+
+    The search runs in new workers, so that no poll waits. No catalogue is asked for a name that is never
+    published.
+
+    Raises:
+        CatalogueError: a catalogue could not be searched.
+    """
+    never = settings.publish.never
+    public = [pattern for pattern in patterns if not matches_any(pattern, never)]
+    found: set[Did] = set()
+    try:
+        with ExitStack() as stack:
+            catalogues = build_catalogues(settings)
+            for catalogue in catalogues:
+                stack.callback(catalogue.close)
+            for catalogue in catalogues if public else ():
+                found |= catalogue.find(public)
+    except CatalogueError as error:
+        raise CatalogueError(error.catalogue, _hide(error.reason)) from None
+    except ConfigError as error:
+        raise CatalogueError("catalogues", _hide(str(error))) from None
+    return frozenset(did for did in found if not matches_any(did, never))
 
 
 def _hide(text: str) -> str:

@@ -17,8 +17,10 @@ from .api.live import LiveUpdates
 from .auth import Role, TokenAuthenticator
 from .handlers import (
     AdRoute,
+    DatasetFinder,
     JobExplainer,
     JobRoute,
+    SearchRoute,
     StateGetter,
     StateRoutes,
 )
@@ -44,6 +46,7 @@ def build_app(
     live: LiveUpdates | None = None,
     read_changes: ChangeReader = read_no_changes,
     read_cluster: ClusterReader | None = None,
+    find_datasets: DatasetFinder = lambda _patterns: (),
 ) -> Starlette:
     """Build the app. Without an *authenticator* every client may read everything, but not ask about jobs.
 
@@ -56,6 +59,7 @@ def build_app(
         live: notifies open pages of changes; None if nothing ever changes.
         read_changes: returns the last changes of a site's ad, newest first, each with its time.
         read_cluster: reads the jobs of a cluster, for their page; None if the daemon asks no schedds.
+        find_datasets: searches the catalogues by patterns.
     """
     explain_job = explain_job if authenticator else None
     policy = policy or RequestPolicy()
@@ -66,7 +70,9 @@ def build_app(
     ad_route = AdRoute(get_state, is_public=authenticator is None)
     routes = [
         *_build_page_routes(pages, live, guard),
-        *_build_data_routes(StateRoutes(get_state, registry), ad_route, guard),
+        *_build_data_routes(
+            StateRoutes(get_state, registry), ad_route, SearchRoute(get_state, find_datasets), guard
+        ),
         Route("/why", JobRoute(get_state, explain_job).get, middleware=guard(Role.READ)),
     ]
     app = Starlette(
@@ -85,7 +91,9 @@ def _build_guard(
     return [Middleware(AuthMiddleware, authenticator, role, rate_limiter)]
 
 
-def _build_data_routes(state: StateRoutes, ad_route: AdRoute, guard: _Guard) -> list[Route]:
+def _build_data_routes(
+    state: StateRoutes, ad_route: AdRoute, search: SearchRoute, guard: _Guard
+) -> list[Route]:
     """Build the routes that only read. The last two need no token, since orchestrators have no token."""
     return [
         Route("/v1/sites", state.sites, middleware=guard(Role.READ)),
@@ -93,6 +101,7 @@ def _build_data_routes(state: StateRoutes, ad_route: AdRoute, guard: _Guard) -> 
         Route("/v1/sites/{site:path}/ad", ad_route.get, middleware=guard(Role.SITE)),
         Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
         Route("/v1/sets", state.sets, middleware=guard(Role.READ)),
+        Route("/v1/search", search.get, middleware=guard(Role.READ)),
         Route("/metrics", state.metrics, middleware=guard(Role.READ)),
         Route("/healthz", state.healthz),
         Route("/readyz", state.readyz),

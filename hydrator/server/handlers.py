@@ -5,8 +5,9 @@ Async handlers run in the event loop; the other handlers run in threads.
 
 import gzip
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 from zlib import crc32
@@ -18,10 +19,17 @@ from starlette.responses import Response
 
 from hydrator.diagnostics.why.query import parse_job_number
 from hydrator.diagnostics.why.render import RenderedAnswer
-from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.model import Site, SiteAd, to_unix
+from hydrator.domain.errors import CatalogueError, ConfigError, PoolError
+from hydrator.domain.model import Did, Site, SiteAd, to_unix
 
-from .api.dataset_query import MAX_NAME_COMPARED, find_similar_sites, parse_dataset_query, parse_set_keys
+from .api.dataset_query import (
+    MAX_NAME_COMPARED,
+    find_similar_sites,
+    parse_dataset_query,
+    parse_patterns,
+    parse_set_keys,
+)
+from .limits import RateLimiter
 from .middleware import can_see_all_sites
 from .pages.why import BAD_JOB, render_why_page
 from .responses import HttpError, accepts_gzip, busy_error, bytes_response, html_response, json_response
@@ -39,6 +47,10 @@ StateGetter = Callable[[], ServerState]
 
 JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
 """Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
+
+
+DatasetFinder = Callable[[Collection[str]], Collection[Did]]
+"""Searches the catalogues by patterns: :func:`hydrator.daemon.http_frontend.find_datasets`."""
 
 
 class AdRoute:
@@ -173,6 +185,46 @@ class StateRoutes:
         if reason is not None:
             raise HttpError(503, "not ready", reason, {"ready": False})
         return json_response(request, {"ready": True})
+
+
+_SEARCHES_PER_SECOND: Final = 1.0
+_MAX_SEARCH_BURST: Final = 10
+_SEARCH_WAIT_SECONDS: Final = 10.0
+"""The longest wait for the search of another client; a request may take 30 s."""
+
+
+@dataclass(eq=False)
+class SearchRoute:
+    """The search in the catalogues: one at a time, and few, because the catalogues answer each of them.
+
+    Attributes:
+        get_state: returns the present state.
+        find: searches the catalogues.
+        limiter: limits the searches of all clients together.
+    """
+
+    get_state: StateGetter
+    find: DatasetFinder
+    limiter: RateLimiter = field(
+        default_factory=lambda: RateLimiter(_SEARCHES_PER_SECOND, _MAX_SEARCH_BURST, time.monotonic)
+    )
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def get(self, request: Request) -> Response:
+        """List the datasets in the catalogues that match `match=…&match=…` (`*`, `?`, `[…]`)."""
+        patterns = parse_patterns(request.scope["query_string"])
+        busy = "the daemon searches the catalogues for others"
+        if wait_seconds := self.limiter.take("catalogues"):
+            raise busy_error(busy, wait_seconds)
+        if not self._lock.acquire(timeout=_SEARCH_WAIT_SECONDS):
+            raise busy_error(busy, _SEARCH_WAIT_SECONDS)
+        try:
+            names = self.find(patterns)
+        except CatalogueError as error:
+            raise HttpError(502, "search failed", f"catalogue {error.catalogue}: {error.reason}") from error
+        finally:
+            self._lock.release()
+        return _answer(request, self.get_state(), names=sorted(names))
 
 
 def _answer(request: Request, state: ServerState, **parts: object) -> Response:

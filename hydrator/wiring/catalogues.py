@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 
 def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
-    """Build the catalogue that queries the daemon at [submit] daemon_url; it has no search by pattern.
+    """Build the catalogue that queries the daemon at [submit] daemon_url.
 
     Return no catalogue if daemon_url is not set.
 

@@ -11,7 +11,7 @@ from hydrator.config import HttpServerSettings
 from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
-from hydrator.server.handlers import JobExplainer, StateGetter
+from hydrator.server.handlers import DatasetFinder, JobExplainer, StateGetter
 from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.limits import ConnectionLimiter, RateLimiter, build_allowed_hosts
 from hydrator.server.metrics import build_cut_counter
@@ -46,11 +46,13 @@ def build_http_server(
     get_version: Callable[[], object] = lambda: None,
     read_changes: ChangeReader = read_no_changes,
     read_cluster: ClusterReader | None = None,
+    find_datasets: DatasetFinder = lambda _patterns: (),
     limits: ServerLimits = ServerLimits(),
 ) -> HttpServer:
     """Build the server, but do not start it; only clients with a token may call *explain_job*.
 
     *get_version* returns a value that changes with the pages. These show *read_changes* and *read_cluster*.
+    *find_datasets* searches the catalogues.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
@@ -67,6 +69,7 @@ def build_http_server(
         live=live,
         read_changes=read_changes,
         read_cluster=read_cluster,
+        find_datasets=find_datasets,
     )
     return HttpServer(
         asgi,

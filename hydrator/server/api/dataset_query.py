@@ -1,4 +1,4 @@
-"""Queries of the API: datasets by name or by page, keys of sets, and sites with a similar name."""
+"""Queries of the API: datasets by name or by page, patterns, keys of sets, and sites with a similar name."""
 
 import difflib
 import heapq
@@ -70,6 +70,16 @@ def parse_set_keys(query: bytes) -> frozenset[str]:
             raise HttpError(400, "bad key", detail)
         keys.add(text)
     return frozenset(keys)
+
+
+def parse_patterns(query: bytes) -> frozenset[str]:
+    """Parse the patterns of ``match=…&match=…``."""
+    patterns = set()
+    for name, text in _split_fields(query):
+        if name != "match" or not text or not text.isprintable():
+            raise HttpError(400, "bad query", f"use match=PATTERN, not {name[:100]!r} with {text[:100]!r}")
+        patterns.add(text)
+    return frozenset(patterns)
 
 
 def _split_fields(query: bytes) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ The resolver uses the first of these rules that gives a DID for a name:
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from hydrator.config import Settings
 from hydrator.domain.errors import BadDid
@@ -82,17 +83,16 @@ class Resolution:
 
     @property
     def problems(self) -> list[str]:
-        """One sentence for each name without a DID."""
-        sentences = []
-        for name in self.names:
+        """One sentence for each name without a DID; names with the same problem share it."""
+        names_by_problem: dict[str, list[str]] = {}
+        for name in dict.fromkeys(self.names):
             if name in self.ambiguous_names:
                 listed = shorten_list(self.ambiguous_names[name], limit=_MAX_SHOWN)
-                sentences.append(
-                    f"{name}: could be {listed}; add the name to [submit].names, or set default_scope"
-                )
+                problem = f"could be {listed}; add the name to [submit].names, or set default_scope"
+                names_by_problem.setdefault(problem, []).append(name)
             elif name in self.unknown_names:
-                sentences.append(f"{name}: {self.unknown_names[name]}")
-        return list(dict.fromkeys(sentences))
+                names_by_problem.setdefault(self.unknown_names[name], []).append(name)
+        return [f"{shorten_list(names)}: {problem}" for problem, names in names_by_problem.items()]
 
     @property
     def unreachable_notices(self) -> list[str]:
@@ -111,13 +111,16 @@ def resolve_names(
     """Find the DID of each of *names*, and query the catalogues for all of them at once.
 
     If no catalogue has a DID, the DID is unknown if all catalogues answered, and else unchecked. The daemon
-    (*daemon_catalogues*) has only the datasets that jobs name. So its answer shows where datasets are, but
-    not which DIDs exist. If *catalogues* is empty, the daemon's answer also decides which DIDs exist.
+    (*daemon_catalogues*) has facts only about datasets that jobs name. So its answer shows where datasets
+    are, but not which DIDs exist. If *catalogues* is empty, the function searches the daemon's catalogues,
+    and a DID about which the daemon has no facts is unknown only if a similar one exists.
 
     Raises:
         ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.
     """
-    chosen, ambiguous, unknown, failures = _choose_dids(names, settings, catalogues)
+    searched = catalogues or daemon_catalogues
+    choice = _choose_dids(names, settings, searched)
+    chosen, unknown, failures = choice.dids, choice.unknown, choice.failures
     answers = read_all([*catalogues, *daemon_catalogues], frozenset(chosen.values()))
     deciding_names = {catalogue.name for catalogue in catalogues or daemon_catalogues}
     deciding = {name: answer for name, answer in answers.items() if name in deciding_names}
@@ -131,14 +134,17 @@ def resolve_names(
         did for did in dids if any(isinstance(reading, Unseen) for reading in decisive[did])
     )
     unknown |= _absent_reasons(
-        {name: did for name, did in chosen.items() if did not in exists | unanswered}, catalogues
+        {name: did for name, did in chosen.items() if did not in exists | unanswered}, searched
     )
+    if not catalogues:
+        unsure = {name: did for name, did in chosen.items() if did in unanswered - exists - choice.found}
+        unknown |= _absent_reasons(unsure, searched, needs_similar=True)
     sizes = {did: [one.bytes_total for one in seen[did] if one.bytes_total is not None] for did in dids}
     return Resolution(
         names=tuple(names),
         dids=tuple(chosen.get(name) for name in names),
         unknown_names=unknown,
-        ambiguous_names=ambiguous,
+        ambiguous_names=choice.ambiguous,
         unreachable_catalogues=dict(sorted(failures.items())),
         unanswered_dids=unanswered,
         unchecked_dids=unanswered - exists,
@@ -148,14 +154,22 @@ def resolve_names(
     )
 
 
-def _choose_dids(
-    names: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
-) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str], dict[str, str]]:
-    """Choose a DID for each of *names*; perhaps no catalogue has this DID.
+class _Choice(NamedTuple):
+    """The DIDs by name, and those of them that a search found.
 
-    Returns the DIDs by name, the candidates of ambiguous names, the reason for each name without a DID, and
-    the reason for each catalogue that did not answer.
+    ``ambiguous`` has the candidates of ambiguous names, ``unknown`` the reason for each name without a DID,
+    ``failures`` the reason for each catalogue that did not answer.
     """
+
+    dids: dict[str, Did]
+    found: frozenset[Did]
+    ambiguous: dict[str, tuple[Did, ...]]
+    unknown: dict[str, str]
+    failures: dict[str, str]
+
+
+def _choose_dids(names: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]) -> _Choice:
+    """Choose a DID for each of *names*; perhaps no catalogue has this DID."""
     scope = settings.daemon.default_scope
     chosen = apply_configuration(names, settings)
     chosen |= {name: did for name in names if name not in chosen and (did := _parse_explicit_did(name))}
@@ -166,29 +180,33 @@ def _choose_dids(
     by_scope, unknown = _apply_default_scope(
         [name for name in names if name not in chosen and name not in ambiguous],
         scope,
-        failures if catalogues else None,
+        failures,
     )
-    return chosen | by_scope, ambiguous, unknown, failures
+    return _Choice(chosen | by_scope, frozenset(in_catalogues.values()), ambiguous, unknown, failures)
 
 
 def _apply_default_scope(
-    names: Iterable[str], scope: str | None, failures: Collection[str] | None
+    names: Iterable[str], scope: str | None, failures: Collection[str]
 ) -> tuple[dict[str, Did], dict[str, str]]:
     """Return ``scope:name`` for each of *names*, and the reason for each name that gives no valid DID.
 
-    *failures* are the catalogues that did not answer; None if there is no catalogue to search.
+    *failures* are the catalogues that did not answer. A folder of measurement sets is not one of them.
     """
     dids: dict[str, Did] = {}
     reasons: dict[str, str] = {}
     failed = f"; {' and '.join(sorted(failures))} did not answer" if failures else ""
     searched = f"no catalogue has a dataset of that name{failed}"
-    if failures is None:
-        searched = "it is not known which dataset this is, because a daemon cannot be searched"
     for name in names:
+        if name.endswith("/") and "." not in base_name(name):
+            reasons[name] = (
+                f"{searched}; for the measurement sets in this folder write {name.rstrip('/')}/*.MS"
+            )
+            continue
         try:
             dids[name] = parse_did(base_name(name), scope)
-        except BadDid:
-            reasons[name] = f"{searched}; add the name to [submit].names, or a pattern to [submit].patterns"
+        except BadDid as bad:
+            advice = "or add the name to [submit].names, or a pattern to [submit].patterns"
+            reasons[name] = f"{searched}, and it cannot be one: {bad.reason}; {advice}"
     return dids, reasons
 
 
@@ -202,12 +220,19 @@ def _readings(did: Did, answers: Mapping[str, Survey | Unseen]) -> list[Seen | U
     return found or [Unseen("")]
 
 
-def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
-    """Return for each name the sentence that no catalogue has its DID, with similar DIDs if there are any."""
+def _absent_reasons(
+    dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue], *, needs_similar: bool = False
+) -> dict[str, str]:
+    """Return for each name the sentence that no catalogue has its DID, with similar DIDs if there are any.
+
+    With *needs_similar*, return nothing for a DID without similar ones.
+    """
     similar = find_similar(list(dids_by_name.values())[:MAX_SEARCHED], catalogues)
     advice = "; if you mean another dataset, add the name to [submit].names or a pattern to [submit].patterns"
     reasons = {}
     for name, did in dids_by_name.items():
+        if needs_similar and not similar.get(did):
+            continue
         question = f"; did you mean {' or '.join(similar[did])}?" if similar.get(did) else ""
         reasons[name] = f"{did} is in no catalogue{question or advice}"
     return reasons

@@ -129,11 +129,11 @@ def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple
 
 
 def find_similar(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
-    """Return for each of *dids* the existing DIDs in the catalogues with similar names."""
+    """Return for each of *dids* that does not exist the DIDs in the catalogues with similar names."""
     if not dids:
         return {}
     candidates, _ = find_dids(catalogues, similar_name_patterns(dids))
-    return {did: similar_names(did, candidates) for did in dids}
+    return {did: similar_names(did, candidates) for did in dids if did not in candidates}
 
 
 def name_part(did: Did) -> str:

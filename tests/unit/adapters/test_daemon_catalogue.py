@@ -1,7 +1,8 @@
 """Catalogue of a daemon's facts over HTTP: its readings, and its errors."""
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -18,6 +19,7 @@ from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
     CatalogueGarbled,
+    CatalogueUnreachable,
     ConfigError,
 )
 from hydrator.domain.model import (
@@ -35,9 +37,10 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )  # fmt: skip
+from hydrator.server.handlers import DatasetFinder
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, server_state
-from tests.served import server_of
+from tests.served import app_of, server_of
 
 URL = "https://hydrator.example.org"
 
@@ -80,6 +83,59 @@ def view(
 
 def fact(state: DatasetState, minutes: int = 1, fraction: float | None = None) -> Fact:
     return Fact(state, NOON - timedelta(minutes=minutes), fraction)
+
+
+def serving(find: DatasetFinder) -> DaemonCatalogue:
+    """A client of a daemon that searches by *find*, without a socket."""
+    app = app_of(server_state(), find_datasets=find)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        response = asyncio.run(get(str(request.url)))
+        return httpx.Response(response.status_code, content=response.content)
+
+    async def get(url: str) -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as client:
+            return await client.get(url)
+
+    return DaemonCatalogue(URL, transport=httpx.MockTransport(answer))
+
+
+@pytest.mark.outside
+def test_search_asks_for_all_patterns_even_of_several_requests():
+    asked: set[str] = set()
+
+    def find(patterns: Collection[str]) -> list[Did]:
+        asked.update(patterns)
+        return [Did(pattern.replace("*", "1")) for pattern in patterns]
+
+    patterns = {f"lofar:{'L' * 100}{number:03}[*]_+*" for number in range(100)}
+    wanted = {pattern.replace("[*]", "x") for pattern in patterns}
+    assert serving(find).find(wanted) == {pattern.replace("*", "1") for pattern in wanted}
+    assert asked == wanted
+    assert serving(lambda _: []).find(patterns) == frozenset()
+
+
+@pytest.mark.outside
+def test_search_that_fails_or_is_refused_is_an_error():
+    def fail(_: Collection[str]) -> list[Did]:
+        raise CatalogueUnreachable("rucio", "timed out")
+
+    with pytest.raises(CatalogueError, match="catalogue rucio: timed out"):
+        serving(fail).find(["lofar:*"])
+    with pytest.raises(CatalogueGarbled):
+        serving(lambda _: [Did("no scope")]).find(["lofar:*"])
+
+
+def test_search_names_the_other_scheme_if_the_address_has_a_wrong_one():
+    def refuse(_: httpx.Request) -> httpx.Response:
+        raise error
+
+    error: httpx.HTTPError = httpx.ConnectError("[SSL: WRONG_VERSION_NUMBER] wrong version number")
+    with pytest.raises(CatalogueError, match="write http://"):
+        DaemonCatalogue(URL, transport=httpx.MockTransport(refuse)).read(frozenset())
+    error = httpx.RemoteProtocolError("Server disconnected without sending a response.")
+    with pytest.raises(CatalogueError, match="write https://"):
+        DaemonCatalogue("http://127.0.0.1", transport=httpx.MockTransport(refuse)).read(frozenset())
 
 
 @pytest.mark.outside
@@ -150,11 +206,6 @@ def test_many_datasets_are_split_into_queries_of_an_accepted_length():
     assert set(survey.readings) == many
     assert all(isinstance(reading, Seen) for reading in survey.readings.values())
     assert daemon.looks == 6
-
-
-def test_a_daemon_as_a_catalogue_cannot_be_searched():
-    with pytest.raises(CatalogueError, match="only the datasets that jobs name"):
-        DaemonCatalogue(URL).find(["*"])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from adapters.files.catalogue import FileCatalogue
 from hydrator.cli.commands.submit.rapthor.run import find_files_to_send
 from hydrator.config import StorageArea
 from hydrator.domain.model import Snapshot
@@ -609,14 +610,20 @@ def test_job_is_held_after_misses_at_all_sites_with_its_data(host):
 
 
 @pytest.fixture
-def submitter(host) -> Iterator[Host]:
-    """A host with the documented file of a submitter, and a daemon that knows the storage of one site."""
-    areas = [StorageArea(site="UK", prefix="/data", rule="name")]
+def areas() -> list[StorageArea]:
+    """The [[storage]] of the submitter's daemon."""
+    return [StorageArea(site="UK", prefix="/data", rule="name")]
+
+
+@pytest.fixture
+def submitter(host, areas) -> Iterator[Host]:
+    """A host with the documented file of a submitter, and a daemon with a catalogue and a [[storage]]."""
     view = server_state({}, Snapshot({}), demand(), None, NOON, storage=areas)
     page = (Path(__file__).parents[3] / "docs" / "users" / "submit.md").read_text()
     (example,) = re.findall(r"```toml\n(.*?daemon_url.*?)```", page, re.DOTALL)
     assert len([line for line in example.splitlines() if line and not line.startswith("#")]) <= 5
-    with server_of(lambda: view) as daemon:
+    catalogue = FileCatalogue("file", host.folder / "catalogue.toml", lambda: NOON)
+    with server_of(lambda: view, find_datasets=catalogue.find) as daemon:
         (host.folder / "config.toml").write_text(example.replace("https://hydrator.example.org", daemon.url))
         yield host
 
@@ -630,7 +637,43 @@ def test_documented_file_of_a_submitter_submits_the_first_run_of_a_dataset(submi
     assert "it is not known yet which sites have lofar:L1; the run waits" in done.stderr
     submitter.submit("L1.ms", "--dry-run")
     submitter.submit("L1.ms", "--refuse-nowhere", status=3)
-    assert "a daemon cannot be searched: list the names" in submitter.refusal("/anywhere/M*.ms")[0]
+    assert "matches nothing, neither on this host nor in the catalogues" in submitter.refusal("/x/M*.ms")[0]
+
+
+ARCHIVES = """
+[datasets."lofar:L7_SB055_uv.MS_3ceb3ffd.tar"]
+[datasets."lofar:L7_SB056_uv.MS_97b75092.tar"]
+[datasets."lofar:L8_SB055_uv.MS"]
+"""
+
+
+@pytest.mark.parametrize("rule", ["name", "hash", "identity"])
+@pytest.mark.parametrize("input_ms", ["[/x/L7_SB055_uv.MS, L7_SB056_uv.MS/]", "/x/L7_SB*_uv.MS"])
+def test_archives_are_found_by_a_daemon_that_no_job_has_named_them_to(submitter, areas, rule, input_ms):
+    (submitter.folder / "catalogue.toml").write_text(CATALOGUE + ARCHIVES)
+    areas[:] = [StorageArea(site="UK", prefix="/data", rule=rule)]
+    submitter.submit(input_ms, "-o", "job")
+    paths = json.loads((submitter.job() / "hydrator-paths.json").read_text())
+    names = ["lofar:L7_SB055_uv.MS_3ceb3ffd.tar", "lofar:L7_SB056_uv.MS_97b75092.tar"]
+    assert [dataset["did"] for dataset in paths["datasets"]] == names
+    assert paths["sites"]["UK"].keys() == set(names)
+
+
+def test_daemon_suggests_the_name_in_its_catalogue(submitter):
+    (submitter.folder / "catalogue.toml").write_text(CATALOGUE + ARCHIVES)
+    (output, *_) = submitter.refusal("[/x/L8_SB055_uv.ms, /x/L7_SB055_uv.MS]")
+    assert output == (
+        "/x/L8_SB055_uv.ms: lofar:L8_SB055_uv.ms is in no catalogue; did you mean lofar:L8_SB055_uv.MS?"
+    )
+    submitter.submit("/x/L8_SB055_uv.ms", "--allow-unknown")
+    submitter.submit("lofar:L8_SB055_uv.MS")
+    submitter.submit("/x/L9_SB055_uv.MS")  # perhaps a file, which no search finds
+
+
+def test_daemon_without_a_path_names_the_datasets(submitter, areas):
+    areas[:] = [StorageArea(site="UK", prefix="/data", rule="hash")]
+    (output, *_) = submitter.refusal("/x/L2.ms")[-1:]
+    assert "the daemon gives no path of lofar:L2.ms at any site" in output
 
 
 @pytest.mark.parametrize(
@@ -647,7 +690,33 @@ def test_absent_names_are_not_left_out_before_the_daemon_knows_them(submitter, o
 def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):
     file = submitter.folder / "config.toml"
     file.write_text(re.sub(r"127.0.0.1:\d+", "127.0.0.1:1", file.read_text()))
-    assert "did not answer" in submitter.refusal("L1.ms", status=1)[0]
+    messages = submitter.refusal("L1.ms", status=1)
+    assert "did not answer" in messages[0]
+    assert "--allow-unknown" not in messages[-1]
+
+
+@pytest.mark.parametrize(
+    ("input_ms", "told"),
+    [
+        ("['/x/my set.MS']", "/x/my set.MS: no catalogue has a dataset of that name, and it cannot be one:"),
+        ("/data/L9/", "for the measurement sets in this folder write /data/L9/*.MS"),
+    ],
+)
+def test_name_that_cannot_be_a_dataset_is_explained(host, input_ms, told):
+    assert told in host.refusal(input_ms)[0]
+
+
+def test_missing_default_scope_is_told_once_for_all_names(host):
+    text = (host.folder / "config.toml").read_text()
+    (host.folder / "config.toml").write_text(text.replace("default_scope", "# default_scope"))
+    (output,) = host.refusal(f"[{', '.join(f'/x/M{number}.ms' for number in range(20))}]")
+    assert output.startswith("/x/M0.ms, ")
+    assert "set default_scope" in output
+
+
+def test_dry_run_tells_that_requirements_are_not_evaluated(host):
+    done = host.submit("L1.ms", "--dry-run", "--requirements", "TARGET.Cpus > 3")
+    assert "--requirements and --rank are not evaluated" in done.stderr
 
 
 def test_misspelled_name_is_rejected_with_and_without_dry_run(host):

@@ -20,6 +20,7 @@ from hydrator.daemon.runtime import Machine
 from hydrator.diagnostics.overview.saved import ReloadFailure
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
     DaemonKnowledge,
     DatasetState,
@@ -224,6 +225,17 @@ def test_a_daemon_without_pages_counts_nothing():
     cycles = Cycles(has_http=False)
     cycles.run()
     assert cycles.context.cycle_state is None
+
+
+def test_search_finds_no_name_that_is_never_published(tmp_path):
+    file = tmp_path / "list.toml"
+    file.write_text('sites = ["UK"]\n[datasets."x:L1"]\n[datasets."x:L2_own"]\n[datasets."own:L1"]\n')
+    settings = Settings(catalogue=[{"type": "file", "path": file}], publish={"never": ["own:*", "*_own"]})
+    assert http_frontend.find_datasets(settings, ["*:L*"]) == {"x:L1"}
+    assert http_frontend.find_datasets(settings, ["own:L1", "x:L2_own"]) == frozenset()
+    file.unlink()
+    with pytest.raises(CatalogueError, match="file: "):
+        http_frontend.find_datasets(settings, ["*:L*"])
 
 
 def test_a_job_is_explained_with_the_facts_of_the_last_cycle(cycles, monkeypatch):

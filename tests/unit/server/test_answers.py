@@ -9,11 +9,15 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from starlette.requests import Request
 from starlette.routing import Route
 
 from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.view import DatasetView, SiteView
+from hydrator.server.handlers import SearchRoute
+from hydrator.server.limits import RateLimiter
+from hydrator.server.responses import HttpError
 from hydrator.server.view import ServerState, SetView
 from tests.factories import CAM, L1, L2, L3, NOON, RAL, ad, demand, server_state, want
 from tests.served import app_of
@@ -122,3 +126,15 @@ def test_no_request_gets_status_500(path, more):
     except httpx.InvalidURL:  # no client can send it
         assume(False)
     assert answer.status_code < 500
+
+
+def test_search_is_limited_and_checks_its_query():
+    assert ask("/v1/search?match=lofar:*").json()["names"] == []
+    for query in ("match=", "did=lofar:L1", "match=lofar:%0A"):
+        assert ask(f"/v1/search?{query}").status_code == 400
+    limited = SearchRoute(lambda: STATE, lambda _: [L1], RateLimiter(1, 1, lambda: 0.0))
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"match=lofar:*", "headers": []}
+    assert json.loads(bytes(limited.get(Request(scope)).body))["names"] == [L1]
+    with pytest.raises(HttpError) as refused:
+        limited.get(Request(scope))
+    assert refused.value.status_code == 429

@@ -1,11 +1,12 @@
 """Dataset resolver: the DIDs of the names of measurement sets."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hydrator.config import Settings, parse
-from hydrator.domain.model import Did, Site
+from hydrator.domain.model import Did, Site, Unseen
 from hydrator.submit.dataset_names.globs import expand_globs
 from hydrator.submit.dataset_names.resolver import resolve_names
 from tests.factories import replica
@@ -118,9 +119,55 @@ def test_unresolved_name_lists_the_catalogues_that_did_not_answer():
     assert "dmapi did not answer" in resolution.unknown_names["L2.ms"]
 
 
-def test_name_that_no_catalogue_was_asked_for_is_not_known():
-    resolution = resolve_names(["L2.ms"], settings(), [], [catalogue(name="daemon")])
-    assert resolution.unknown_names["L2.ms"].startswith("it is not known which dataset this is")
+class Daemon(MemoryCatalogue):
+    """A daemon that searches its catalogue, and whose jobs have named no dataset yet."""
+
+    def read(self, dids):
+        survey = super().read(dids)
+        return replace(survey, readings=dict.fromkeys(dids, Unseen("no job has named it")))
+
+
+def found_by_daemon(*names: str, dids=(), scope=None, **more):
+    daemon = Daemon("daemon", [replica(did, Site("UK")) for did in dids], **more)
+    return resolve_names(names, settings(scope), [], [daemon])
+
+
+def test_name_is_found_in_the_catalogues_of_a_daemon():
+    resolution = found_by_daemon("/x/L2.MS", "x:L3.MS", dids=["lofar:L2.MS_0011aaff.tar", "x:L3.MS"])
+    assert resolution.dids == ("lofar:L2.MS_0011aaff.tar", "x:L3.MS")
+    assert resolution.unknown_names == {}
+    assert resolution.unchecked_dids == {"lofar:L2.MS_0011aaff.tar", "x:L3.MS"}, "no site is known"
+
+
+def test_name_that_a_daemon_does_not_find_is_unknown_if_it_has_a_similar_one():
+    """A search finds no files, so another name may exist."""
+    six = [f"L{number}.ms" for number in range(6)]
+    resolution = found_by_daemon(
+        *six, "L7.ms", "L8.ms", dids=["a:L7.MS", *(f"a:{name}" for name in six)], scope="a"
+    )
+    assert resolution.unknown_names.keys() == {"L7.ms"}
+    assert "did you mean a:L7.MS?" in resolution.unknown_names["L7.ms"]
+    assert "a:L8.ms" in resolution.unchecked_dids
+
+
+def test_daemon_that_cannot_search_leaves_names_unchecked():
+    resolution = found_by_daemon("L7.ms", dids=["a:L7.MS"], scope="a", is_broken=True)
+    assert list(resolution.unreachable_catalogues) == ["daemon"]
+    assert resolution.unchecked_dids == {"a:L7.ms"}
+    assert resolution.unknown_names == {}
+
+
+def test_names_with_the_same_problem_share_one_sentence():
+    (problem,) = found("b.ms", "a.ms", "c.ms", "a.ms").problems
+    assert problem.startswith("b.ms, a.ms, c.ms: ")
+    assert "set default_scope" in problem
+
+
+@pytest.mark.parametrize("name", ["/data/L9/", "/data/L9//"])
+def test_folder_that_is_no_measurement_set_is_unknown(name):
+    assert "write /data/L9/*.MS" in found(name, dids=["a:L8.ms"], scope="a").unknown_names[name]
+    assert found(name, dids=["a:L9"], scope="a").dids == ("a:L9",)
+    assert found("/data/L9.ms/", scope="a").dids == ("a:L9.ms",)
 
 
 def test_resolved_size_is_the_largest_of_all_catalogues():

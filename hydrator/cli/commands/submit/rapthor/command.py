@@ -191,6 +191,8 @@ def _check_sites(run: PreparedRun) -> None:
 def _finish_dry_run(run: PreparedRun) -> None:
     """Print the outlook of the run; exit with status 3 on request, if no site can start the run now."""
     _print_outlook(run)
+    if run.run.options.requirements or run.run.options.rank:
+        print_problems("--requirements and --rank are not evaluated before the submission")
     _print_start(run)
     _exit_if_no_site(run)
 
@@ -220,8 +222,11 @@ def _path_problems(run: PreparedRun) -> list[str]:
         return []
     if not settings.storage:
         if settings.submit.daemon_url:
-            advice = "add one, and a [[catalogue]] that lists the files of datasets, or set [submit].stage_in"
-            return [f"no [[storage]] here or of the daemon gives the paths of datasets: {advice}"]
+            advice = (
+                "a [[catalogue]] that lists the files of datasets and a [[storage]], or [submit].stage_in"
+            )
+            reason = "it has no [[storage]], or one for single files only (rule hash, identity or catalogue)"
+            return [f"the daemon gives no path of {shorten_list(dids)} at any site: {reason}: add {advice}"]
         return ["no [[storage]] gives the paths of datasets: add one for each site, or set [submit].stage_in"]
     dotted = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
     if dotted:

@@ -225,10 +225,9 @@ def _resolve_datasets(
     parts = assemble(settings, system_clock)
     try:
         with show_progress("searching for the datasets of the parset", as_json=options.as_json):
-            expansion = expand_globs(parset.input_globs, _glob_local_files, settings, parts.catalogues)
-        names = _check_expansion(
-            parset, expansion, options.allow_unknown, asks_only_daemon=not settings.catalogue
-        )
+            searched = parts.catalogues or daemon
+            expansion = expand_globs(parset.input_globs, _glob_local_files, settings, searched)
+        names = _check_expansion(parset, expansion, options.allow_unknown)
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             print_problems(f"input_ms names {shorten_list(repeated)} more than once: the run reads it once")
@@ -245,9 +244,7 @@ def _resolve_datasets(
     return resolution, now
 
 
-def _check_expansion(
-    parset: Parset, expansion: Expansion, allow_unknown: bool, *, asks_only_daemon: bool
-) -> Sequence[str]:
+def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) -> Sequence[str]:
     """Return the measurement sets that match the globs of *parset*; exit if a glob matches nothing."""
     for search, count in expansion.catalogue_counts.items():
         if count:
@@ -256,13 +253,7 @@ def _check_expansion(
     failures = [
         f"catalogue {name} did not answer: {why}" for name, why in expansion.unreachable_catalogues.items()
     ]
-    places = "on this host, and a daemon cannot be searched: list the names"
-    if not asks_only_daemon:
-        places = (
-            "neither on this host nor in the catalogues, whose names are compared with letter case,"
-            " without [submit].patterns: list the names"
-        )
-    _exit_on_unmatched_globs(parset, expansion, failures, places)
+    _exit_on_unmatched_globs(parset, expansion, failures)
     if failures and not allow_unknown:
         advice = (
             "the list of datasets may be incomplete; try again later, or accept the list with --allow-unknown"
@@ -272,9 +263,11 @@ def _check_expansion(
     return expansion.names
 
 
-def _exit_on_unmatched_globs(
-    parset: Parset, expansion: Expansion, failures: Sequence[str], places: str
-) -> None:
+def _exit_on_unmatched_globs(parset: Parset, expansion: Expansion, failures: Sequence[str]) -> None:
+    places = (
+        "neither on this host nor in the catalogues, whose names are compared with letter case,"
+        " without [submit].patterns: list the names"
+    )
     nothing = [
         parset.missing_brackets_hint(search)
         or f"{parset.origin}: input_ms: {search} matches nothing, {places}"
@@ -321,9 +314,11 @@ def _check_resolution(
     exit_on_problems([*problems_of_mode, *duplicates])
     unchecked = sorted(resolution.unchecked_dids)
     if unchecked and not options.allow_unknown and (notices or not asks_only_daemon):
+        # a daemon that does not answer has also the paths, without which there is no job
+        otherwise = "" if asks_only_daemon else ", or accept them with --allow-unknown"
         text = (
             f"{format_count(len(unchecked), 'dataset')} could not be looked up ({shorten_list(unchecked)}):"
-            " try again later, or accept them with --allow-unknown"
+            f" try again later{otherwise}"
         )
         exit_on_problems([*notices, text], status=1)
     if unchecked and options.least_share is not None and asks_only_daemon:
