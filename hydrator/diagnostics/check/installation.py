@@ -126,8 +126,12 @@ def examine_secrets(files: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
     """Examine whether other users may read or write the secrets in *files*, each with its key."""
     for key, file in files:
         with suppress(OSError):  # the component that uses the file reports an unreadable file
-            if key.endswith(_SECRET_FILES) and _is_open_to_others(file.stat()):
-                yield warning("secrets", f"other users may read or write {key} {file}", f"chmod 600 {file}")
+            is_token = key.endswith("token_directory")
+            for one in sorted(file.iterdir()) if is_token else [file]:
+                if (is_token or key.endswith(_SECRET_FILES)) and _is_open_to_others(one.stat()):
+                    effect = ", so HTCondor ignores it" if is_token else ""
+                    text = f"other users may read or write {key} {one}{effect}"
+                    yield warning("secrets", text, f"chmod 600 {one}")
 
 
 def _is_open_to_others(status: os.stat_result) -> bool:

@@ -70,6 +70,16 @@ def test_secret_that_other_users_may_read_or_write_is_a_finding(settings, tmp_pa
     assert found == [named] * is_named
 
 
+def test_token_that_others_may_read_is_a_finding_because_htcondor_ignores_it(settings, tmp_path):
+    made = settings(htcondor={"token_directory": "own.d"}, submit={"daemon_url": "https://daemon"})
+    (tmp_path / "own.d").mkdir()
+    for name, mode in (("open", 0o644), ("closed", 0o600)):
+        (tmp_path / "own.d" / name).touch(mode)
+    (found,) = (one for one in examine_secrets(find_files(made)) if "own.d" in one.message)
+    assert found.message.endswith("own.d/open, so HTCondor ignores it")
+    assert found.todo == f"chmod 600 {tmp_path / 'own.d' / 'open'}"
+
+
 def test_log_hides_the_secrets_of_a_section_and_no_other_value(tmp_path):
     for name in ("first", "second", "hashes"):
         (tmp_path / name).write_text(f"content-of-{name}")

@@ -298,6 +298,14 @@ def test_single_core_static_and_foreign_slots_are_not_called_slow(other):
     assert slow(slot(**{**WIDE, "DataLocalitySource": "merge", **other})) == []
 
 
+def test_slots_whose_hook_prints_another_site_are_named():
+    """Their `require` jobs would start where their data is not."""
+    slots = [slot(DataLocalitySite="RAL"), slot("slot1@b", DataLocalitySite=CAM), slot("slot1@c")]
+    (finding,) = ill(findings(Pool(slots_there=slots)))
+    assert finding.message == "at CAM the hook of 1 slot prints the ad of RAL: slot1@a"
+    assert "--site" in finding.todo
+
+
 def test_slots_are_not_called_slow_if_merging_is_off():
     assert slow(slot(**WIDE, DataLocalitySource="merge"), merges=False) == []
 
