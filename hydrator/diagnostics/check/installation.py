@@ -63,7 +63,7 @@ def check_virtual_organisations(servers: Mapping[str, tuple[str, str]]) -> Itera
     """
     by_url: dict[str, dict[str, str]] = {}
     for name, (url, vo) in servers.items():
-        by_url.setdefault(url.rstrip("/").casefold(), {})[vo] = name
+        by_url.setdefault(url.rstrip("/").casefold().removesuffix(":443"), {})[vo] = name
     for names in by_url.values():
         if len(names) > 1:
             yield warning(

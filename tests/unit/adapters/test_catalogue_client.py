@@ -306,6 +306,21 @@ def test_dataset_that_ends_the_worker_is_named_and_asked_in_a_process_of_its_own
     assert not stale(catalogue.read(THOUSAND)), "two intervals later"
 
 
+def test_dataset_whose_answer_is_too_slow_is_found_at_one_limit_a_poll():
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}))
+    worker.slow = frozenset({Did("lofar:L777")})
+    for _ in range(10):
+        ends = worker.ends + worker.beside().ends
+        survey = catalogue.read(THOUSAND)
+        assert len(stale(survey)) <= 100
+        assert worker.ends + worker.beside().ends - ends <= 2
+    assert stale(survey) == worker.slow
+    assert worker.ends == 1
+    worker.slow = frozenset()
+    catalogue.read(THOUSAND)
+    assert not stale(catalogue.read(THOUSAND))
+
+
 def test_datasets_that_end_their_process_are_asked_in_turn_for_ten_seconds_after_a_poll():
     now = 0.0
     poison = [f"lofar:L{n}" for n in range(5)]

@@ -208,6 +208,7 @@ def test_memory_limit_below_the_needed_memory_is_a_warning(limit, levels):
     [
         ({"a": ("https://rucio/", "ska"), "b": ("https://Rucio", "lofar")}, True),
         ({"a": ("https://rucio", "ska"), "b": ("https://rucio", "")}, True),
+        ({"a": ("https://rucio", "ska"), "b": ("https://rucio:443/", "lofar")}, True),
         ({"a": ("https://rucio", "ska"), "b": ("https://other", "lofar")}, False),
         ({"a": ("https://rucio", "ska"), "b": ("https://rucio", "ska")}, False),
     ],
