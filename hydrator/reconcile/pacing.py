@@ -341,6 +341,7 @@ class _Round:
         self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
         self._unused = self._review_leases(memory.leases, begun)
         self._reserved = self._sum_seconds(begun)
+        self._wait_seconds = cache(self._compute_wait_seconds)
         self._list_useful = cache(self._find_useful)
 
     def run(self) -> tuple[Openings, PacingMemory]:
@@ -479,7 +480,7 @@ class _Round:
         jobs.watch = watch
         return watch.is_stuck
 
-    def _wait_seconds(self, sites: tuple[Site, ...], request: Resources) -> float:
+    def _compute_wait_seconds(self, sites: tuple[Site, ...], request: Resources) -> float:
         """Return backlog / cores x mean run time, at the best of *sites*."""
         waits = (
             (self._waiting_cores[site] - self._sites.count_free(site, request) * request.cpus)
@@ -544,8 +545,7 @@ class _Round:
         return min([inf, *whole, *(read.seconds for read in partial)])
 
     def _describe_home(self, jobs: _Jobs) -> Outlook:
-        homes = jobs.kind.homes
-        return Outlook(Reason.BESIDE, homes, min(self._backlog[home] for home in homes))
+        return Outlook(Reason.BESIDE, jobs.kind.homes, min(self._backlog[home] for home in jobs.kind.homes))
 
     def _is_passable(self, route: _Route) -> bool:
         """Return True if links have room for a read on *route*."""

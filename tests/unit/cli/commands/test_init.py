@@ -34,6 +34,7 @@ def test_init_writes_a_loadable_configuration_with_the_given_options(run, folder
     done = run(*words(folder, "--collector", "cm.example.org", "--site-attribute", "Where"))
     config = folder / "new" / "config.toml"
     assert (done.returncode, done.stdout) == (0, f"wrote {config}\n")
+    assert "it pays where links are busy: (bytes of a job / uplink) / (its run time)" in done.stderr
     assert "next: hydrator check" in done.stderr
     settings = load(config)
     assert settings.htcondor.collector == "cm.example.org"
