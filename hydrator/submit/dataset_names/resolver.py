@@ -23,7 +23,7 @@ from hydrator.reconcile.reconciler import read_all
 from hydrator.submit.nearest_names import MAX_SEARCHED
 
 from .lookup import base_name, is_url
-from .search import apply_configuration, find_in_catalogues, find_similar
+from .search import apply_configuration, find_in_catalogues, find_similar, find_unlisted
 
 _MAX_SHOWN = 5
 
@@ -36,6 +36,7 @@ class Resolution:
     ``unreachable_catalogues`` has the reason for each catalogue that did not answer. ``unanswered_dids`` has
     the DIDs about which at least one catalogue did not answer, ``unchecked_dids`` those of them that may not
     exist, because no other catalogue confirmed them.
+    ``unlisted_dids`` are unchecked, and the daemon's catalogues do not list them.
     ``placeless_dids`` are at no site, by the answers of all catalogues. ``answers`` has each catalogue's
     answers about the DIDs.
     """
@@ -47,6 +48,7 @@ class Resolution:
     unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
     unanswered_dids: frozenset[Did] = frozenset()
     unchecked_dids: frozenset[Did] = frozenset()
+    unlisted_dids: frozenset[Did] = frozenset()
     placeless_dids: frozenset[Did] = frozenset()
     sizes: Mapping[Did, int] = field(default_factory=dict)
     answers: Mapping[str, Survey | Unseen] = field(default_factory=dict)
@@ -112,8 +114,8 @@ def resolve_names(
 
     If no catalogue has a DID, the DID is unknown if all catalogues answered, and else unchecked. The daemon
     (*daemon_catalogues*) has facts only about datasets that jobs name. So its answer shows where datasets
-    are, but not which DIDs exist. If *catalogues* is empty, the function searches the daemon's catalogues,
-    and a DID about which the daemon has no facts is unknown only if a similar one exists.
+    are, but not which DIDs exist. If *catalogues* is empty, the function searches the daemon's catalogues.
+    A search finds no single files. So a DID that it does not find is unknown only if a similar one exists.
 
     Raises:
         ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.
@@ -136,9 +138,11 @@ def resolve_names(
     unknown |= _absent_reasons(
         {name: did for name, did in chosen.items() if did not in exists | unanswered}, searched
     )
-    if not catalogues:
-        unsure = {name: did for name, did in chosen.items() if did in unanswered - exists - choice.found}
-        unknown |= _absent_reasons(unsure, searched, needs_similar=True)
+    unlisted: frozenset[Did] = frozenset()
+    if not catalogues and not failures:
+        unlisted = find_unlisted(unanswered - exists - choice.found, searched)
+        named = {name: did for name, did in chosen.items() if did in unlisted}
+        unknown |= _absent_reasons(named, searched, needs_similar=True)
     sizes = {did: [one.bytes_total for one in seen[did] if one.bytes_total is not None] for did in dids}
     return Resolution(
         names=tuple(names),
@@ -148,6 +152,7 @@ def resolve_names(
         unreachable_catalogues=dict(sorted(failures.items())),
         unanswered_dids=unanswered,
         unchecked_dids=unanswered - exists,
+        unlisted_dids=unlisted,
         placeless_dids=frozenset(dids - unanswered - has_place),
         sizes={did: max(sizes[did]) for did in sorted(dids) if sizes[did]},
         answers=answers,

@@ -128,12 +128,24 @@ def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple
     return dids, failures
 
 
+def find_unlisted(dids: Collection[Did], catalogues: Sequence[Catalogue]) -> frozenset[Did]:
+    """Return those of *dids* that no search finds; none if a search fails. A search finds no single files."""
+    by_scope: dict[str, list[str]] = {}
+    for did in dids:
+        by_scope.setdefault(did.partition(":")[0], []).append(name_part(did))
+    patterns = [
+        pattern for scope, names in by_scope.items() for pattern in _prefix_patterns(names, f"{scope}:")
+    ]
+    found, failures = find_dids(catalogues, patterns) if patterns else (set(), {})
+    return frozenset() if failures else frozenset(dids) - found
+
+
 def find_similar(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
-    """Return for each of *dids* that does not exist the DIDs in the catalogues with similar names."""
+    """Return for each of *dids* the existing DIDs in the catalogues with similar names."""
     if not dids:
         return {}
     candidates, _ = find_dids(catalogues, similar_name_patterns(dids))
-    return {did: similar_names(did, candidates) for did in dids if did not in candidates}
+    return {did: similar_names(did, candidates) for did in dids}
 
 
 def name_part(did: Did) -> str:

@@ -667,7 +667,9 @@ def test_daemon_suggests_the_name_in_its_catalogue(submitter):
     )
     submitter.submit("/x/L8_SB055_uv.ms", "--allow-unknown")
     submitter.submit("lofar:L8_SB055_uv.MS")
-    submitter.submit("/x/L9_SB055_uv.MS")  # perhaps a file, which no search finds
+    done = submitter.submit("/x/L9_SB055_uv.MS")  # perhaps a file, which no search finds
+    assert "no catalogue of the daemon lists lofar:L9_SB055_uv.MS; the run waits for it" in done.stderr
+    assert "lists" not in submitter.submit("lofar:L8_SB055_uv.MS").stderr
 
 
 def test_daemon_without_a_path_names_the_datasets(submitter, areas):

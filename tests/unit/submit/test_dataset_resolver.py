@@ -141,12 +141,11 @@ def test_name_is_found_in_the_catalogues_of_a_daemon():
 
 def test_name_that_a_daemon_does_not_find_is_unknown_if_it_has_a_similar_one():
     """A search finds no files, so another name may exist."""
-    six = [f"L{number}.ms" for number in range(6)]
-    resolution = found_by_daemon(
-        *six, "L7.ms", "L8.ms", dids=["a:L7.MS", *(f"a:{name}" for name in six)], scope="a"
-    )
+    six = [f"a:L{number}.ms" for number in range(6)]
+    resolution = found_by_daemon(*six, "L7.ms", "L8.ms", dids=["a:L7.MS", *six], scope="a")
     assert resolution.unknown_names.keys() == {"L7.ms"}
     assert "did you mean a:L7.MS?" in resolution.unknown_names["L7.ms"]
+    assert resolution.unlisted_dids == {"a:L7.ms", "a:L8.ms"}
     assert "a:L8.ms" in resolution.unchecked_dids
 
 
@@ -154,6 +153,7 @@ def test_daemon_that_cannot_search_leaves_names_unchecked():
     resolution = found_by_daemon("L7.ms", dids=["a:L7.MS"], scope="a", is_broken=True)
     assert list(resolution.unreachable_catalogues) == ["daemon"]
     assert resolution.unchecked_dids == {"a:L7.ms"}
+    assert resolution.unlisted_dids == frozenset()
     assert resolution.unknown_names == {}
 
 

@@ -329,6 +329,9 @@ def _check_resolution(
         )
         exit_on_problems([text])
     print_problems(*notices, *problems)
+    if unlisted := sorted(resolution.unlisted_dids):
+        check = "the run waits for it: check the name, unless it is that of a single file"
+        print_problems(f"no catalogue of the daemon lists {shorten_list(unlisted)}; {check}")
     return resolution
 
 
