@@ -12,7 +12,6 @@ The resolver uses the first of these rules that gives a DID for a name:
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from hydrator.config import Settings
 from hydrator.domain.errors import BadDid
@@ -121,8 +120,7 @@ def resolve_names(
         ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.
     """
     searched = catalogues or daemon_catalogues
-    choice = _choose_dids(names, settings, searched)
-    chosen, unknown, failures = choice.dids, choice.unknown, choice.failures
+    chosen, ambiguous, unknown, failures = _choose_dids(names, settings, searched)
     answers = read_all([*catalogues, *daemon_catalogues], frozenset(chosen.values()))
     deciding_names = {catalogue.name for catalogue in catalogues or daemon_catalogues}
     deciding = {name: answer for name, answer in answers.items() if name in deciding_names}
@@ -140,7 +138,7 @@ def resolve_names(
     )
     unlisted: frozenset[Did] = frozenset()
     if not catalogues and not failures:
-        unlisted = find_unlisted(unanswered - exists - choice.found, searched)
+        unlisted = find_unlisted(unanswered - exists, searched)
         named = {name: did for name, did in chosen.items() if did in unlisted}
         unknown |= _absent_reasons(named, searched, needs_similar=True)
     sizes = {did: [one.bytes_total for one in seen[did] if one.bytes_total is not None] for did in dids}
@@ -148,7 +146,7 @@ def resolve_names(
         names=tuple(names),
         dids=tuple(chosen.get(name) for name in names),
         unknown_names=unknown,
-        ambiguous_names=choice.ambiguous,
+        ambiguous_names=ambiguous,
         unreachable_catalogues=dict(sorted(failures.items())),
         unanswered_dids=unanswered,
         unchecked_dids=unanswered - exists,
@@ -159,22 +157,14 @@ def resolve_names(
     )
 
 
-class _Choice(NamedTuple):
-    """The DIDs by name, and those of them that a search found.
+def _choose_dids(
+    names: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
+) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str], dict[str, str]]:
+    """Choose a DID for each of *names*; perhaps no catalogue has this DID.
 
-    ``ambiguous`` has the candidates of ambiguous names, ``unknown`` the reason for each name without a DID,
-    ``failures`` the reason for each catalogue that did not answer.
+    Returns the DIDs by name, the candidates of ambiguous names, the reason for each name without a DID, and
+    the reason for each catalogue that did not answer.
     """
-
-    dids: dict[str, Did]
-    found: frozenset[Did]
-    ambiguous: dict[str, tuple[Did, ...]]
-    unknown: dict[str, str]
-    failures: dict[str, str]
-
-
-def _choose_dids(names: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]) -> _Choice:
-    """Choose a DID for each of *names*; perhaps no catalogue has this DID."""
     scope = settings.daemon.default_scope
     chosen = apply_configuration(names, settings)
     chosen |= {name: did for name in names if name not in chosen and (did := _parse_explicit_did(name))}
@@ -187,7 +177,7 @@ def _choose_dids(names: Sequence[str], settings: Settings, catalogues: Sequence[
         scope,
         failures,
     )
-    return _Choice(chosen | by_scope, frozenset(in_catalogues.values()), ambiguous, unknown, failures)
+    return chosen | by_scope, ambiguous, unknown, failures
 
 
 def _apply_default_scope(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.config import Settings, parse
+from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site, Unseen
 from hydrator.submit.dataset_names.globs import expand_globs
 from hydrator.submit.dataset_names.resolver import resolve_names
@@ -155,6 +156,16 @@ def test_daemon_that_cannot_search_leaves_names_unchecked():
     assert resolution.unchecked_dids == {"a:L7.ms"}
     assert resolution.unlisted_dids == frozenset()
     assert resolution.unknown_names == {}
+
+
+def test_search_that_fails_says_nothing_about_a_did():
+    class Deaf(Daemon):
+        def find(self, patterns):
+            raise CatalogueError(self.name, "busy")
+
+    resolution = resolve_names(["a:L7.ms"], settings(), [], [Deaf("daemon", [replica("a:L7.MS")])])
+    assert resolution.unchecked_dids == {"a:L7.ms"}
+    assert resolution.unlisted_dids == frozenset()
 
 
 def test_names_with_the_same_problem_share_one_sentence():
