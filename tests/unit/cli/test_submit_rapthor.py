@@ -692,6 +692,9 @@ def test_absent_names_are_not_left_out_before_the_daemon_knows_them(submitter, o
 def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):
     file = submitter.folder / "config.toml"
     file.write_text(re.sub(r"127.0.0.1:\d+", "127.0.0.1:1", file.read_text()))
+    messages = submitter.refusal("/x/M*.ms", status=1)
+    assert "did not answer" in messages[0]
+    assert messages[1].endswith("matches nothing on this host: try again later, or list the names")
     messages = submitter.refusal("L1.ms", status=1)
     assert "did not answer" in messages[0]
     assert "--allow-unknown" not in messages[-1]

@@ -265,12 +265,13 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
 
 def _exit_on_unmatched_globs(parset: Parset, expansion: Expansion, failures: Sequence[str]) -> None:
     places = (
-        "neither on this host nor in the catalogues, whose names are compared with letter case,"
+        ", neither on this host nor in the catalogues, whose names are compared with letter case,"
         " without [submit].patterns: list the names"
     )
+    if failures:
+        places = " on this host: try again later, or list the names"
     nothing = [
-        parset.missing_brackets_hint(search)
-        or f"{parset.origin}: input_ms: {search} matches nothing, {places}"
+        parset.missing_brackets_hint(search) or f"{parset.origin}: input_ms: {search} matches nothing{places}"
         for search, count in expansion.catalogue_counts.items()
         if not count
     ]
