@@ -110,3 +110,19 @@ def test_short_reads_of_a_large_set_start_together(installed):
     began_at = [datetime.strptime(at, "%m/%d/%y %H:%M:%S").astimezone().timestamp() for at in cycles]
     assert sum(min(matched_at) < at <= max(matched_at) for at in began_at) <= 1, "two cycles, not 64"
     assert any(at <= min(matched_at) for at in began_at)
+
+
+def test_why_says_twice_the_same_of_a_job_that_no_free_slot_takes(installed):
+    """The free slots of PL refuse it, and it refuses those where its set is open."""
+    only_pl = '+DataLocalityExpectedSeconds = 14400\nrequirements = TARGET.GLIDEIN_Site == "PL"\n'
+    job = installed.submit(["p:pl"], more=only_pl)
+
+    def told() -> str:
+        return installed.run("why", str(job), check=False).stdout
+
+    installed.pool.wait(lambda: "the job may start now at" in told(), "an opening")
+    first = told()
+    assert installed.pool.stays_idle(job)
+    assert told() == first
+    assert "and the free slots there do not take it because the job's own requirement" in first
+    installed.pool.run("condor_rm", str(job), user="alice")

@@ -114,6 +114,11 @@ CASES = {
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 1, Y: 1}, dict.fromkeys((X, Y), at((UK, 75 * GB))), {},
         {DE: {Y}},
     ),
+    "the set with the longest backlog at home is first": (
+        1, {UK: slots(0, 1), NL: slots(0, 9), DE: slots(4)}, {X: 1, Y: 1},
+        {X: at((UK, 75 * GB)), Y: SetBytes({(UK, NL): 75 * GB})}, {"rates": {(NL, DE): 0.0}, "run": 36000.0},
+        {DE: {X}},
+    ),
     "a long read that was allowed keeps the link until the opening has arrived": (
         2, {UK: slots(0, 1), DE: slots(4)}, {X: 1, Y: 1}, dict.fromkeys((X, Y), at((UK, 75 * GB))), {},
         {DE: {Y}},
@@ -147,6 +152,10 @@ CASES = {
     ),
     "the tail of a queue stays": (
         1, {UK: slots(0, 8), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {"run": 3600.0}, {},
+    ),
+    "a backlog that takes longer than the read at the fastest site does not": (
+        1, {UK: slots(0, 12), PL: slots(1), DE: slots(1)}, {X: 1}, {X: at((UK, 75 * GB))},
+        {"rates": {(UK, PL): 10 * GBIT}}, {PL: {X}},
     ),
     "a backlog that takes longer than the read does not": (
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {"run": 3600.0}, {DE: {X}},
@@ -303,6 +312,18 @@ def test_room_at_home_is_waited_for_again_after_a_backlog_there():
         made, memory = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
         reasons.append(made.outlooks[X].reason)
     assert reasons == [Reason.BESIDE, Reason.TURN, Reason.BESIDE]
+
+
+def test_set_that_was_open_is_behind_one_that_was_not():
+    """Y is first by chance, and still has jobs when its read has ended."""
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {X: 1, Y: 1}}
+    world["sets"] = dict.fromkeys((X, Y), at((UK, 75 * GB)))
+    memory, seen = PacingMemory(), []
+    for now, reads in ((0.0, []), (60.0, [RunningRead(Y, UK, DE, 600.0, 30.0)]), (660.0, [])):
+        given = pool(**world, now=now, reads=reads)
+        made, memory = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
+        seen.append(opened(made))
+    assert seen == [{DE: {Y}}, {}, {DE: {X}}]
 
 
 def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
