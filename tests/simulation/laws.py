@@ -374,8 +374,7 @@ class Laws:
             return
         if self._world.shown_as(site) != site:
             return  # the name of a site of an earlier configuration
-        withheld = now.at - max(self.lost_at, self._started_at)
-        if self._life and WITHHELD_SECONDS < withheld < WITHHELD_SECONDS + 2 * SLACK_SECONDS:
+        if self._life and self._has_just_stopped_withholding(now.at):
             return  # withholding ends, whoever is silent
         wanted = {
             did
@@ -403,6 +402,17 @@ class Laws:
                 lost.append(did)
         if lost and (before.life == now.life or site in self._held_at_step):
             self._check_confirmed(before, now, lost)
+
+    def _has_just_stopped_withholding(self, now: float) -> bool:
+        """Return True if a process withheld ads as long as it may, and this has just ended.
+
+        What it decided then is saved: the process after it may be the first to send it.
+        """
+        begun = [max(at, self.lost_at) for at in self._starts]
+        return any(
+            ended - at > WITHHELD_SECONDS > now - at - 2 * SLACK_SECONDS
+            for at, ended in zip(begun, [*self._starts[1:], now], strict=True)
+        )
 
     def _can_know(self, did: Did, shown_at: float) -> bool:
         """Return True if the daemon can know, or has to expect, that jobs name *did*.
