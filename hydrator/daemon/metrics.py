@@ -9,7 +9,6 @@ import time
 from collections import Counter as Tally
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import (
@@ -189,21 +188,27 @@ HISTOGRAMS: Final[tuple[tuple[str, str, _Labels, tuple[float, ...]], ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Instruments:
-    """The metrics of the table in one registry, by name."""
+    """The metrics of the table, registered in *registry*, by name."""
 
-    counters: dict[str, Counter]
-    gauges: dict[str, Gauge]
-    histograms: dict[str, Histogram]
-    _counted: defaultdict[str, dict[tuple[str, ...], Counter]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-    """The series of each counter, by their labels."""
-    _series: defaultdict[str, dict[tuple[str, ...], Gauge]] = field(default_factory=lambda: defaultdict(dict))
-    """The series of each gauge, by their labels."""
-    _old_series: dict[str, dict[tuple[str, ...], Gauge]] = field(default_factory=dict)
-    """The series that :meth:`replacing` removes unless they are set again."""
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.counters = {
+            name: Counter(f"hydrator_{name}", text, labels, registry=registry)
+            for name, text, labels in COUNTERS
+        }
+        self.gauges = {
+            name: Gauge(f"hydrator_{name}", text, labels, registry=registry) for name, text, labels in GAUGES
+        }
+        self.histograms = {
+            name: Histogram(f"hydrator_{name}", text, labels, buckets=buckets, registry=registry)
+            for name, text, labels, buckets in HISTOGRAMS
+        }
+        self._counted: defaultdict[str, dict[_Labels, Counter]] = defaultdict(dict)
+        """The series of each counter, by their labels."""
+        self._series: defaultdict[str, dict[_Labels, Gauge]] = defaultdict(dict)
+        """The series of each gauge, by their labels."""
+        self._old_series: dict[str, dict[_Labels, Gauge]] = {}
+        """The series that :meth:`replacing` removes unless they are set again."""
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Increase a counter.
@@ -240,21 +245,6 @@ class Instruments:
                     self.gauges[name].remove(*labels)
 
 
-def build_instruments(registry: CollectorRegistry) -> Instruments:
-    """Register every metric of the table in *registry*."""
-    return Instruments(
-        {
-            name: Counter(f"hydrator_{name}", text, labels, registry=registry)
-            for name, text, labels in COUNTERS
-        },
-        {name: Gauge(f"hydrator_{name}", text, labels, registry=registry) for name, text, labels in GAUGES},
-        {
-            name: Histogram(f"hydrator_{name}", text, labels, buckets=buckets, registry=registry)
-            for name, text, labels, buckets in HISTOGRAMS
-        },
-    )
-
-
 _SITE_GAUGES = (
     "site_as_of_timestamp_seconds",
     "site_datasets",
@@ -266,26 +256,6 @@ _SITE_GAUGES = (
     "site_open_sets",
     "site_readers",
 )
-
-
-def record_cycle(metrics: Instruments, view: CycleView, seconds: float) -> None:
-    """Record one cycle that took *seconds*."""
-    metrics.count("cycles", "complete" if view.complete else "partial")
-    metrics.histograms["cycle_seconds"].observe(seconds)
-    metrics.set("last_cycle_timestamp_seconds", view.at)
-    metrics.set("state_saved", view.save_error is None)
-    _record_polls(metrics, view)
-    _record_demand(metrics, view)
-    with metrics.replacing(*_SITE_GAUGES, "rejected_ads"):
-        for site in view.sites:
-            _record_site(metrics, site)
-        _record_publish_results(metrics, view)
-    for cause in HoldCause:
-        count = sum(site.loss is not None and site.loss.cause is cause for site in view.sites)
-        metrics.set("held_sites", count, cause.value)
-    metrics.set("paced", view.pacing.open_until is not None)
-    if view.pacing.open_until is not None and view.pacing.load_at is not None:
-        metrics.set("paced_load_timestamp_seconds", view.pacing.load_at)
 
 
 def _record_polls(metrics: Instruments, view: CycleView) -> None:
@@ -370,7 +340,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry, version: str) -> None:
         DaemonProcessCollector(registry=registry)
-        self._metrics = build_instruments(registry)
+        self._metrics = Instruments(registry)
         self._last_restart_count = 0
         self._known_sites: frozenset[Site] | None = None
         self._queued_misses: deque[Site] = deque(maxlen=_MAX_QUEUED_MISSES)
@@ -399,7 +369,23 @@ class Metrics:
 
     def record_cycle(self, view: CycleView, seconds: float) -> None:
         """Record one cycle that took *seconds*."""
-        record_cycle(self._metrics, view, seconds)
+        metrics = self._metrics
+        metrics.count("cycles", "complete" if view.complete else "partial")
+        metrics.histograms["cycle_seconds"].observe(seconds)
+        metrics.set("last_cycle_timestamp_seconds", view.at)
+        metrics.set("state_saved", view.save_error is None)
+        _record_polls(metrics, view)
+        _record_demand(metrics, view)
+        with metrics.replacing(*_SITE_GAUGES, "rejected_ads"):
+            for site in view.sites:
+                _record_site(metrics, site)
+            _record_publish_results(metrics, view)
+        for cause in HoldCause:
+            count = sum(site.loss is not None and site.loss.cause is cause for site in view.sites)
+            metrics.set("held_sites", count, cause.value)
+        metrics.set("paced", view.pacing.open_until is not None)
+        if view.pacing.open_until is not None and view.pacing.load_at is not None:
+            metrics.set("paced_load_timestamp_seconds", view.pacing.load_at)
         self._known_sites = frozenset(site.site for site in view.sites if site.generation is not None)
         self.record_misses(())
 
