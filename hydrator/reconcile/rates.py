@@ -157,6 +157,8 @@ Pair = tuple[Site, Site]
 class RateTable:
     """The rates of all pairs of sites at one moment; every thread may read it.
 
+    ``default`` is the rate of the links without another figure.
+
     Args:
         samples: samples of at least 100 MB count; their order does not matter.
         now: the time from which the three periods count back.
@@ -174,7 +176,7 @@ class RateTable:
         for sample in counted:
             by_pair[sample.source, sample.destination].append(sample)
             by_source[sample.source].append(sample)
-        self._default = Rate(network.default_gbit_per_second * BYTES_PER_GBIT, "[network] default")
+        self.default = Rate(network.default_gbit_per_second * BYTES_PER_GBIT, "[network] default")
         self._links = {
             (link.source, link.destination): Rate(link.gbit_per_second * BYTES_PER_GBIT, "[[network.links]]")
             for link in network.links
@@ -192,7 +194,7 @@ class RateTable:
             or self._sources.get(source)
             or self._links.get((source, destination))
             or self._links.get((source, None))
-            or self._default
+            or self.default
         )
 
 

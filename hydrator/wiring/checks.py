@@ -14,6 +14,8 @@ from hydrator.diagnostics.check.installation import (
 )
 from hydrator.diagnostics.overview.saved import load_status
 from hydrator.diagnostics.problems import LAST_CYCLE, examine_credential, find_problems
+from hydrator.domain.ads.openings import REPORT_NAME as OPENINGS_REPORT
+from hydrator.domain.ads.openings import PacedCycle
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
 from hydrator.domain.text import format_duration
@@ -62,15 +64,20 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
 
 def _examine_rates(settings: Settings) -> list[Finding]:
     """Check the rates between sites; return nothing if the state is there, but cannot be read."""
-    record = NetworkRecord()
+    record, paced = NetworkRecord(), PacedCycle()
     try:
         with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
             record = store.load_report(NETWORK_REPORT, NetworkRecord) or record
+            paced = store.load_report(OPENINGS_REPORT, PacedCycle) or paced
     except StateError:
         return []
     table = build_rate_table(record.samples, settings, system_clock())
     rates = [table.rate(each.source, each.destination) for each in table.samples]
-    return list(check_rates(settings.network, is_measured=any(rate and rate.samples for rate in rates)))
+    opened = paced.openings.openings.items() if paced.openings else ()
+    reads = {(one.source, site) for site, names in opened for one in names.values() if one.source}
+    guessed = {source for source, site in reads if table.rate(source, site) is table.default}
+    is_measured = any(rate and rate.samples for rate in rates)
+    return list(check_rates(settings.network, is_measured=is_measured, guessed_sources=guessed))
 
 
 def _memory_limit(file: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:

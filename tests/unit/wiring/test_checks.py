@@ -13,6 +13,8 @@ from hydrator.config import load
 from hydrator.diagnostics.check.findings import CheckInputs, Level
 from hydrator.diagnostics.check.installation import check_memory, check_virtual_organisations
 from hydrator.diagnostics.problems import LAST_CYCLE
+from hydrator.domain.ads.openings import REPORT_NAME as OPENINGS_REPORT
+from hydrator.domain.ads.openings import Opening, Openings, PacedCycle
 from hydrator.domain.model import Snapshot
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.reconcile.view import REPORT_NAME, CatalogueView
@@ -103,6 +105,7 @@ def test_check_repeats_no_failure_of_the_last_cycle_of_a_daemon_that_has_stopped
     ]
 
 
+DEFAULT = "[network]\ndefault_gbit_per_second = 1\n"
 UPLINK = '[[network.links]]\nsource = "CAM"\ngbit_per_second = 10\n'
 LINK = '[[network.links]]\nsource = "CAM"\ndestination = "RAL"\ngbit_per_second = 2\n'
 
@@ -114,7 +117,7 @@ LINK = '[[network.links]]\nsource = "CAM"\ndestination = "RAL"\ngbit_per_second 
         ("", 0, True),
         ("", 1, True),
         ("", 9, False),
-        ("[network]\ndefault_gbit_per_second = 1\n", None, False),
+        (DEFAULT, None, False),
         (UPLINK, None, False),
         (LINK, None, False),
         ('[network]\nexcluded_sources = ["CAM"]\n', None, True),
@@ -129,6 +132,21 @@ def test_rates_that_are_only_the_default_are_named(check_inputs, tmp_path, more,
             store.save_report(NETWORK_REPORT, NetworkRecord(tuple(read(ended_at=at) for at in times)))
     found = [one for one in check_inputs("off", more=more).daemon_findings if one.subject == "network"]
     assert [one.level for one in found] == [Level.ADVICE] * is_named
+
+
+@pytest.mark.parametrize(
+    ("more", "is_named"),
+    [(UPLINK, True), (LINK, True), (UPLINK.replace("CAM", "RAL"), False), (f"{DEFAULT}{UPLINK}", False)],
+)
+def test_source_whose_rate_is_only_the_default_is_named_though_others_have_one(
+    check_inputs, tmp_path, more, is_named
+):
+    """The daemon lets jobs at CAM read from RAL."""
+    opened = Openings({CAM: {"t:a": Opening(8, RAL, 10**9)}})
+    with Store.open_to_write(tmp_path / "state") as store:
+        store.save_report(OPENINGS_REPORT, PacedCycle(opened))
+    found = [one for one in check_inputs("off", more=more).daemon_findings if one.subject == "network"]
+    assert [one.message.partition(" as ")[0] for one in found] == ["each link of RAL counts"] * is_named
 
 
 POOL = """
