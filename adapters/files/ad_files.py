@@ -29,11 +29,10 @@ LEFTOVER_AFTER: Final = timedelta(minutes=10)
 MAX_BYTES: Final = 16 * 1024 * 1024
 _MODE: Final = 0o644
 # a pattern that begins with its text, not with ^, is found without a look at each character of a long line
-_SITE: Final = re.compile(r'\nDataLocalitySite = "(?P<site>(?:[^"\\\n]|\\.)*)"$', re.MULTILINE)
-_NUMBER: Final = "\nDataLocality{} = ([0-9]{{1,18}})$"
-_AS_OF: Final = re.compile(_NUMBER.format("AsOf"), re.MULTILINE)
-_OPEN_UNTIL: Final = re.compile(_NUMBER.format("OpenUntil"), re.MULTILINE)
-_GENERATION: Final = re.compile(_NUMBER.format("Generation"), re.MULTILINE)
+_LINE: Final = re.compile(
+    r'^DataLocality(Site|AsOf|Generation|OpenUntil) = (?:"((?:[^"\\\n]|\\.)*)"|([0-9]{1,18}))$', re.MULTILINE
+)
+"""A line that is read back; each has the name, and a text or a number."""
 _LAST_LINE: Final = re.compile(r"\nDataLocalityVersion = ([0-9]{1,9})\n\Z")
 
 
@@ -80,7 +79,7 @@ class AdFilePublisher:
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
-        removals = [(site, partial(self._remove, site)) for site in sorted(sites)]
+        removals = [(site, partial(self.path(site).unlink, missing_ok=True)) for site in sorted(sites)]
         self._run_steps(removals, "removed")
 
     def _run_steps(self, steps: Iterable[tuple[Site, Callable[[], None]]], past_verb: str) -> None:
@@ -104,17 +103,10 @@ class AdFilePublisher:
             should_flush_folder=False,
         )
 
-    def _remove(self, site: Site) -> None:
-        self.path(site).unlink(missing_ok=True)
-
 
 def ad_file_name(site: Site) -> str:
     """Return the file name of the ad of *site*. The hook (hydrator/startd_cron.py) has the same name."""
     return quote(site, safe="") + AD_SUFFIX
-
-
-def _site_in_name(name: str) -> Site:
-    return Site(unquote(name.removesuffix(AD_SUFFIX)))
 
 
 def prepare_folder(folder: Path, clock: Clock) -> None:
@@ -141,29 +133,19 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
         raise ValueError("the file is incomplete: its last line is not DataLocalityVersion")
     if int(last_line[1]) != CONTRACT_VERSION:
         raise ValueError(f"the ad has contract version {last_line[1]}, not {CONTRACT_VERSION}")
-    site = _site_in_name(path.name)
-    if _unescape(_match_once(_SITE, text)) != site:
+    lines = _LINE.findall(text)
+    values = {name: quoted or number for name, quoted, number in lines}
+    if len(values) < len(lines) or not {"Site", "AsOf", "Generation"} <= values.keys():
+        raise ValueError("not an ad of this daemon: it needs one line each with site, AsOf and generation")
+    site = Site(unquote(path.name.removesuffix(AD_SUFFIX)))
+    if re.sub(r"\\(.)", r"\1", values["Site"]) != site:  # the escapes of a ClassAd string
         raise ValueError("the site of the ad is not the site in the file's name")
-    until = _OPEN_UNTIL.search(text)
+    until = values.get("OpenUntil")
     return parse_published_ad(
         site,
-        int(_match_once(_GENERATION, text)),
-        int(_match_once(_AS_OF, text)),
+        int(values["Generation"]),
+        int(values["AsOf"]),
         status.st_mtime,
         now,
-        int(until[1]) if until else None,
+        int(until) if until else None,
     )
-
-
-def _match_once(pattern: re.Pattern[str], text: str) -> str:
-    matches = pattern.findall(text)
-    if len(matches) != 1:
-        raise ValueError(
-            f"not an ad of this daemon: {len(matches)} lines match {pattern.pattern[1:40]}, not 1"
-        )
-    return str(matches[0])
-
-
-def _unescape(literal: str) -> str:
-    r"""Return the text of a ClassAd string, with the escapes of a site's name: ``\\`` and ``\"``."""
-    return re.sub(r"\\(.)", r"\1", literal)
