@@ -1,5 +1,6 @@
 """HTTP front end: the daemon's HTTP server, and the values that it serves."""
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -154,27 +155,52 @@ def read_cluster(settings: Settings, cluster: int, schedd: str | None) -> Mappin
     }
 
 
-def find_datasets(settings: Settings, patterns: Collection[str]) -> frozenset[Did]:
+_SEARCH_SECONDS = 20.0
+"""After so long a search ends: Rucio may list all of a scope, and a request may take 30 s."""
+
+
+def _start_timer(seconds: float, work: Callable[[], None]) -> Callable[[], None]:
+    """Start *work* after *seconds* in a thread; return the function that cancels it."""
+    timer = threading.Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
+    return timer.cancel
+
+
+def find_datasets(
+    settings: Settings,
+    patterns: Collection[str],
+    start_timer: Callable[[float, Callable[[], None]], Callable[[], None]] = _start_timer,
+) -> frozenset[Did]:
     """Return the public datasets in the catalogues that match; called by threads of the HTTP server.
 
-    The search runs in new workers, so that no poll waits. No catalogue is asked for a name that is never
-    published.
+    The search runs in new workers, so that no poll waits; they end after _SEARCH_SECONDS. No catalogue is
+    asked for a name that is never published.
 
     Raises:
-        CatalogueError: a catalogue could not be searched.
+        CatalogueError: a catalogue could not be searched, or not in time.
     """
     never = settings.publish.never
     public = [pattern for pattern in patterns if not matches_any(pattern, never)]
     found: set[Did] = set()
+    is_late = threading.Event()
     try:
         with ExitStack() as stack:
             catalogues = build_catalogues(settings)
             for catalogue in catalogues:
                 stack.callback(catalogue.close)
+
+            def end() -> None:
+                is_late.set()
+                for catalogue in catalogues:
+                    catalogue.close()
+
+            stack.callback(start_timer(_SEARCH_SECONDS, end))
             for catalogue in catalogues if public else ():
                 found |= catalogue.find(public)
     except CatalogueError as error:
-        raise CatalogueError(error.catalogue, _hide(error.reason)) from None
+        late = f"the search took more than {_SEARCH_SECONDS:g} s: set default_scope, or write longer names"
+        raise CatalogueError(error.catalogue, late if is_late.is_set() else _hide(error.reason)) from None
     except ConfigError as error:
         raise CatalogueError("catalogues", _hide(str(error))) from None
     return frozenset(did for did in found if not matches_any(did, never))

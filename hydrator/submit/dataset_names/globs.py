@@ -29,13 +29,15 @@ def expand_globs(
     find_local: Callable[[str], Collection[str]],
     settings: Settings,
     catalogues: Sequence[Catalogue],
+    *,
+    is_daemon: bool = False,
 ) -> Expansion:
     """Return the measurement sets that *globs* (input_ms) match, sorted as Rapthor sorts them.
 
     If a glob matches names on this host (*find_local*), the result has these names, as in Rapthor; if there
     are none, the archives of such names on this host. For any other glob the function searches the
     catalogues, because the submit host seldom has the data. It puts the folder of the glob before each name
-    from a catalogue. A name without wildcards stays unchanged.
+    from a catalogue. A name without wildcards stays unchanged. *is_daemon*: see :func:`scope_prefixes`.
     """
     names: list[str] = []
     remote: list[str] = []
@@ -45,7 +47,8 @@ def expand_globs(
             names += local_names or [search]
         else:
             remote.append(search)
-    matches, failures = _match_in_catalogues(remote, settings, catalogues)
+    prefixes = scope_prefixes(settings.daemon.default_scope, is_daemon=is_daemon)
+    matches, failures = _match_in_catalogues(remote, settings, prefixes, catalogues)
     for matched in matches.values():
         names += matched
     return Expansion(
@@ -63,15 +66,15 @@ def _find_local_archives(search: str, find_local: Callable[[str], Collection[str
 
 
 def _match_in_catalogues(
-    globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
+    globs: Sequence[str], settings: Settings, prefixes: Sequence[str], catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return the matching names by glob, and the reason for each catalogue that did not answer.
 
-    The function searches for each glob in the default scope, then in any scope.
+    The function searches for each glob in the scopes of *prefixes*, one prefix after another.
     """
     matches: dict[str, list[str]] = {search: [] for search in globs}
     failures: dict[str, str] = {}
-    for prefix in scope_prefixes(settings.daemon.default_scope):
+    for prefix in prefixes:
         if not (unmatched := [search for search in globs if not matches[search]]):
             break
         dids, new_failures = find_dids(catalogues, _suffix_patterns(unmatched, prefix))

@@ -6,7 +6,7 @@ The resolver uses the first of these rules that gives a DID for a name:
 2. the patterns [submit].patterns;
 3. a name that is itself ``scope:name``;
 4. a DID in the catalogues whose name has the same last part as the user's name, apart from ``.tar`` and a
-   trailing ``/``; the resolver searches default_scope first, then all scopes;
+   trailing ``/``; the resolver searches default_scope first, then all scopes (a daemon: only default_scope);
 5. ``default_scope:name``.
 """
 
@@ -22,7 +22,7 @@ from hydrator.reconcile.reconciler import read_all
 from hydrator.submit.nearest_names import MAX_SEARCHED
 
 from .lookup import base_name, is_url
-from .search import apply_configuration, find_in_catalogues, find_similar, find_unlisted
+from .search import apply_configuration, find_in_catalogues, find_similar, find_unlisted, scope_prefixes
 
 _MAX_SHOWN = 5
 
@@ -120,7 +120,8 @@ def resolve_names(
         ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.
     """
     searched = catalogues or daemon_catalogues
-    chosen, ambiguous, unknown, failures = _choose_dids(names, settings, searched)
+    prefixes = scope_prefixes(settings.daemon.default_scope, is_daemon=not catalogues)
+    chosen, ambiguous, unknown, failures = _choose_dids(names, settings, prefixes, searched)
     answers = read_all([*catalogues, *daemon_catalogues], frozenset(chosen.values()))
     deciding_names = {catalogue.name for catalogue in catalogues or daemon_catalogues}
     deciding = {name: answer for name, answer in answers.items() if name in deciding_names}
@@ -158,7 +159,7 @@ def resolve_names(
 
 
 def _choose_dids(
-    names: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
+    names: Sequence[str], settings: Settings, prefixes: Sequence[str], catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str], dict[str, str]]:
     """Choose a DID for each of *names*; perhaps no catalogue has this DID.
 
@@ -169,7 +170,7 @@ def _choose_dids(
     chosen = apply_configuration(names, settings)
     chosen |= {name: did for name in names if name not in chosen and (did := _parse_explicit_did(name))}
     in_catalogues, ambiguous, failures = find_in_catalogues(
-        [name for name in dict.fromkeys(names) if name not in chosen], scope, catalogues
+        [name for name in dict.fromkeys(names) if name not in chosen], prefixes, catalogues
     )
     chosen |= in_catalogues
     by_scope, unknown = _apply_default_scope(

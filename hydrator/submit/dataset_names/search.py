@@ -1,7 +1,7 @@
 """Look-up of names: by [submit].names and [submit].patterns, and in the catalogues by their last part."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from hydrator.config import Settings
@@ -49,15 +49,21 @@ def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, D
     return chosen
 
 
-def scope_prefixes(scope: str | None) -> list[str]:
-    """Return the beginnings of search patterns, in order: for the default *scope*, then for any scope."""
-    return [f"{scope}:", "*"] if scope else ["*"]
+def scope_prefixes(scope: str | None, *, is_daemon: bool = False) -> list[str]:
+    """Return the beginnings of search patterns, in order: for the default *scope*, then for any scope.
+
+    A daemon searches for all users, and Rucio lists every name for a pattern of any scope. So a daemon
+    searches only in the default scope, if there is one.
+    """
+    if scope:
+        return [f"{scope}:"] if is_daemon else [f"{scope}:", "*"]
+    return ["*"]
 
 
 def find_in_catalogues(
-    names: Sequence[str], scope: str | None, catalogues: Sequence[Catalogue]
+    names: Sequence[str], prefixes: Iterable[str], catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str]]:
-    """Search the catalogues for *names*, first in the default scope, then in all scopes.
+    """Search the catalogues for *names* in the scopes of *prefixes*, one prefix after another.
 
     Returns the DIDs by name, the candidates of ambiguous names, and the reason for each failed catalogue.
     """
@@ -65,7 +71,7 @@ def find_in_catalogues(
     ambiguous: dict[str, tuple[Did, ...]] = {}
     failures: dict[str, str] = {}
     remaining = list(names)
-    for prefix in scope_prefixes(scope):
+    for prefix in prefixes:
         if not remaining:
             break
         queries = _prefix_patterns([strip_tar(base_name(name)) for name in remaining], prefix)

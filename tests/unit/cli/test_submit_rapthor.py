@@ -672,6 +672,14 @@ def test_daemon_suggests_the_name_in_its_catalogue(submitter):
     assert "lists" not in submitter.submit("lofar:L8_SB055_uv.MS").stderr
 
 
+def test_daemon_that_cannot_search_can_be_overruled(submitter):
+    (submitter.folder / "catalogue.toml").write_text("]")
+    *_, reason, offer = submitter.refusal("/x/L1_SB1.MS", status=1)
+    assert "did not answer: catalogue file: " in reason
+    assert "--allow-unknown" in offer
+    assert '{"lofar:L1_SB1.MS"}' in submitter.submit("/x/L1_SB1.MS", "--allow-unknown").stdout
+
+
 def test_daemon_without_a_path_names_the_datasets(submitter, areas):
     areas[:] = [StorageArea(site="UK", prefix="/data", rule="hash")]
     (output, *_) = submitter.refusal("/x/L2.ms")[-1:]

@@ -232,6 +232,13 @@ def test_search_finds_no_name_that_is_never_published(tmp_path):
     file.write_text('sites = ["UK"]\n[datasets."x:L1"]\n[datasets."x:L2_own"]\n[datasets."own:L1"]\n')
     settings = Settings(catalogue=[{"type": "file", "path": file}], publish={"never": ["own:*", "*_own"]})
     assert http_frontend.find_datasets(settings, ["*:L*"]) == {"x:L1"}
+
+    def end_at_once(_seconds, work):
+        work()
+        return lambda: None
+
+    with pytest.raises(CatalogueError, match="the search took more than 20 s"):
+        http_frontend.find_datasets(settings, ["*:L*"], end_at_once)
     file.unlink()  # the catalogue is not asked for names that are never published
     assert http_frontend.find_datasets(settings, ["own:L1", "x:L2_own"]) == frozenset()
     with pytest.raises(CatalogueError, match="file: "):

@@ -140,6 +140,21 @@ def test_name_is_found_in_the_catalogues_of_a_daemon():
     assert resolution.unchecked_dids == {"lofar:L2.MS_0011aaff.tar", "x:L3.MS"}, "no site is known"
 
 
+def test_daemon_searches_only_the_default_scope():
+    """For a pattern of any scope Rucio lists every name, and the daemon searches for all users."""
+    asked: list[str] = []
+
+    class Noting(Daemon):
+        def find(self, patterns):
+            asked.extend(patterns)
+            return super().find(patterns)
+
+    resolve_names(["L2.MS"], settings("a"), [], [Noting("daemon", [replica("b:L2.MS")])])
+    expand_globs(["L*.MS"], nothing_here, settings("a"), [Noting("daemon", [])], is_daemon=True)
+    assert [pattern for pattern in asked if not pattern.startswith("a:")] == []
+    assert found("L2.MS", dids=["b:L2.MS"], scope="a").dids == ("b:L2.MS",), "a catalogue: in any scope"
+
+
 def test_name_that_a_daemon_does_not_find_is_unknown_if_it_has_a_similar_one():
     """A search finds no files, so another name may exist."""
     six = [f"a:L{number}.ms" for number in range(6)]

@@ -16,7 +16,7 @@ from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.errors import ConfigError, StateError
 from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
-from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot
+from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot, Unseen
 from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
@@ -226,7 +226,13 @@ def _resolve_datasets(
     try:
         with show_progress("searching for the datasets of the parset", as_json=options.as_json):
             searched = parts.catalogues or daemon
-            expansion = expand_globs(parset.input_globs, _glob_local_files, settings, searched)
+            expansion = expand_globs(
+                parset.input_globs,
+                _glob_local_files,
+                settings,
+                searched,
+                is_daemon=not parts.catalogues,
+            )
         names = _check_expansion(parset, expansion, options.allow_unknown)
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
@@ -316,7 +322,8 @@ def _check_resolution(
     unchecked = sorted(resolution.unchecked_dids)
     if unchecked and not options.allow_unknown and (notices or not asks_only_daemon):
         # a daemon that does not answer has also the paths, without which there is no job
-        otherwise = "" if asks_only_daemon else ", or accept them with --allow-unknown"
+        is_silent = all(isinstance(answer, Unseen) for answer in resolution.answers.values())
+        otherwise = "" if asks_only_daemon and is_silent else ", or accept them with --allow-unknown"
         text = (
             f"{format_count(len(unchecked), 'dataset')} could not be looked up ({shorten_list(unchecked)}):"
             f" try again later{otherwise}"
