@@ -672,6 +672,12 @@ def test_daemon_suggests_the_name_in_its_catalogue(submitter):
     assert "lists" not in submitter.submit("lofar:L8_SB055_uv.MS").stderr
 
 
+def test_glob_of_a_submitter_matches_names_in_the_default_scope(submitter):
+    (submitter.folder / "catalogue.toml").write_text(f'{CATALOGUE}[datasets."other:L9_SB1.MS"]\n')
+    assert "matches nothing" in submitter.refusal("/x/L9_*.MS")[0]
+    assert '{"other:L9_SB1.MS"}' in submitter.submit("other:L9_SB1.MS").stdout
+
+
 def test_daemon_that_cannot_search_can_be_overruled(submitter):
     (submitter.folder / "catalogue.toml").write_text("]")
     *_, reason, offer = submitter.refusal("/x/L1_SB1.MS", status=1)
