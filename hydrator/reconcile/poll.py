@@ -167,11 +167,9 @@ class CataloguePoller:
             name for name, poll in self._running_polls.items() if poll.missed_count >= OVERDUE_AFTER_POLLS
         )
 
-    def names_to_ask(self, demanded_dids: AbstractSet[Did]) -> frozenset[str]:
+    def names_to_ask(self, demanded_dids: AbstractSet[Did]) -> list[str]:
         """Return the catalogues whose last query did not ask about all *demanded_dids*."""
-        return frozenset(
-            name for name in self.names if not demanded_dids <= self._asked_dids.get(name, frozenset())
-        )
+        return [name for name in self.names if not demanded_dids <= self._asked_dids.get(name, frozenset())]
 
     def poll(
         self,

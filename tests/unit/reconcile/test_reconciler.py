@@ -346,6 +346,14 @@ def test_search_that_fails_is_told_as_an_error_of_its_catalogue():
     assert "ZeroDivisionError" in cycle.run().catalogue_errors["rucio"]
 
 
+def test_catalogues_are_asked_about_new_datasets_in_their_configured_order():
+    """Else a seed of the simulation is another story in each process: the order of a set is not fixed."""
+    names = [f"catalogue{number}" for number in range(12)]
+    catalogues = [MemoryCatalogue(name, (), (CAM,), clock=lambda: NOON) for name in names]
+    cycle = World().restarted(rules=settings_with(pins={L1}), catalogues=catalogues)
+    assert list(cycle.poll(is_due=False).results) == names
+
+
 def test_former_pattern_match_stays_demanded_until_it_is_read():
     world = World(replica(L1), rules=settings_with(patterns=("lofar:*",)))
     world.run()
