@@ -30,9 +30,9 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 _MODE: Final = 0o644
 # a pattern that begins with its text, not with ^, is found without a look at each character of a long line
 _LINE: Final = re.compile(
-    r'^DataLocality(Site|AsOf|Generation|OpenUntil) = (?:"((?:[^"\\\n]|\\.)*)"|([0-9]{1,18}))$', re.MULTILINE
+    r'\nDataLocality(Site|AsOf|Generation|OpenUntil) = (?:"((?:[^"\\\n]|\\.)*)"|([0-9]{1,18}))$', re.MULTILINE
 )
-"""A line that is read back; each has the name, and a text or a number."""
+"""A line that is read back, after its line feed; each has the name, and a text or a number."""
 _LAST_LINE: Final = re.compile(r"\nDataLocalityVersion = ([0-9]{1,9})\n\Z")
 
 

@@ -87,7 +87,7 @@ class Secrets:
         self._forms: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._long_forms: tuple[str, ...] = ()
         self._short_forms: re.Pattern[str] | None = None
-        self._joined = ""
+        self._parts: frozenset[str] = frozenset()
 
     def keep(self, *secrets: str | None) -> None:
         """Hide *secrets* from now on: plain, and encoded for a URL, in JSON and in base64."""
@@ -103,7 +103,7 @@ class Secrets:
                 self._forms.popitem(last=False)
             every = sorted({form for forms in self._forms.values() for form in forms}, key=len, reverse=True)
             self._long_forms = tuple(form for form in every if len(form) >= _LONG_FORM_CHARS)
-            self._joined = "\n".join(self._forms)
+            self._parts = frozenset(one[at : at + 16] for one in self._forms for at in range(len(one) - 15))
             either = "|".join(re.escape(form) for form in every if len(form) < _LONG_FORM_CHARS)
             self._short_forms = (
                 re.compile(rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])") if either else None
@@ -113,18 +113,18 @@ class Secrets:
         """Remove all secrets."""
         with self._lock:
             self._forms.clear()
-            self._long_forms, self._short_forms, self._joined = (), None, ""
+            self._long_forms, self._short_forms, self._parts = (), None, frozenset()
 
     def hide(self, text: str) -> str:
         """Return *text* without the secrets, and without parts of them of 16 characters or more."""
         for form in self._long_forms:  # one pass of str.replace for each form: a long text costs little
             text = text.replace(form, SECRET_PLACEHOLDER)
-        if self._joined:
+        if self._parts:
             text = _PART.sub(lambda word: SECRET_PLACEHOLDER if self._has_part(word[0]) else word[0], text)
         return self._short_forms.sub(SECRET_PLACEHOLDER, text) if self._short_forms else text
 
     def _has_part(self, word: str) -> bool:
-        return any((after or before) in self._joined for after, before in _WORD_ENDS.findall(word))
+        return any((after or before) in self._parts for after, before in _WORD_ENDS.findall(word))
 
 
 SECRETS = Secrets()

@@ -135,8 +135,9 @@ def examine_secrets(files: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
     for key, file in files:
         with suppress(OSError):  # the component that uses the file reports an unreadable file
             is_token = key.endswith("token_directory")
-            for one in sorted(file.iterdir()) if is_token else [file]:
-                if (is_token or key.endswith(_SECRET_FILES)) and _is_open_to_others(one.stat()):
+            files_there = sorted(filter(Path.is_file, file.iterdir())) if is_token else [file]
+            for one in files_there if is_token or key.endswith(_SECRET_FILES) else ():
+                if _is_open_to_others(one.stat()):
                     effect = ", so HTCondor ignores it" if is_token else ""
                     text = f"other users may read or write {key} {one}{effect}"
                     yield warning("secrets", text, f"chmod 600 {one}")

@@ -50,7 +50,7 @@ def check_slots(
             f" sent an update: {name_list(wiped)}",
             "if most runs of this check show this, install the hook: docs/operators/other-pools.md",
         )
-    yield from _check_hook_sites(slots, inputs.slot_attributes)
+    yield from _check_hook_sites(slots, inputs.slot_attributes, sites)
     for trouble, names in _group_by(slots, contract.ERROR).items():  # the startd's log does not show them
         yield warning(
             "slots",
@@ -113,12 +113,14 @@ def _group_by(slots: Sequence[Mapping[str, Any]], attribute: str) -> dict[str, l
     return dict(sorted(names.items()))
 
 
-def _check_hook_sites(slots: Sequence[Mapping[str, Any]], attributes: Sequence[str]) -> Iterator[Finding]:
-    """Check that each hook prints the ad of its slot's own site."""
-    names: dict[tuple[str, str], list[str]] = {}
+def _check_hook_sites(
+    slots: Sequence[Mapping[str, Any]], attributes: Sequence[str], sites: AbstractSet[str]
+) -> Iterator[Finding]:
+    """Check that each hook prints the ad of its slot's own site, if the catalogues have it in *sites*."""
+    names: dict[tuple[str | None, str], list[str]] = {}
     for slot in slots:
         own, given = site_of(slot, attributes), slot.get(contract.SITE)
-        if own and given and own != given:
+        if own in sites and given and own != given:
             names.setdefault((own, str(given)), []).append(str(slot["Name"]))
     for (own, given), those in sorted(names.items()):
         slots_there = format_count(len(those), "slot")

@@ -303,6 +303,8 @@ def test_slots_whose_hook_prints_another_site_are_named():
     slots = [slot(DataLocalitySite="RAL"), slot("slot1@b", DataLocalitySite=CAM), slot("slot1@c")]
     (finding,) = ill(findings(Pool(slots_there=slots)))
     assert finding.message == "at CAM the hook of 1 slot prints the ad of RAL: slot1@a"
+    named = slot(site="CE-1.at.CAM", DataLocalitySite=CAM)
+    assert not [one for one in findings(Pool(slots_there=[named])) if "prints the ad of" in one.message]
     assert "--site" in finding.todo
 
 
