@@ -6,8 +6,9 @@ uses it, because the worker runs foreign code.
 The worker reports each question before it asks its server (:func:`adapters.worker.announce`); without a
 report, the request is the question. If the worker ends at a question, the datasets of the question become
 suspects: the others are asked again without them, and then the suspects alone in a second process, halved
-until one dataset is found. That one is asked again after each poll, in a process that may end, so that a poll
-after it is well has it again, and neither the worker's memory of the others nor their answers are lost.
+until one dataset is found. That one is asked again after a poll, in a process that may end, so that a poll
+after it is well has it again, and neither the worker's memory of the others nor their answers are lost. No
+poll waits for it: what the second process answered is used by the first poll after its end.
 
 A worker of Rucio counts datasets that are new to it, which takes minutes for thousands. So it is asked about
 500 of them first, those with the oldest answers, then about these and more: what it answered before it ended,
@@ -19,7 +20,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, Protocol
 
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
@@ -57,6 +60,8 @@ _MAX_ENDS = 16
 """A poll starts its worker again at most so often: ten halvings find one dataset in a thousand."""
 _ASKING_SECONDS = 10.0
 """After so long no further question about a single suspect begins between two polls."""
+_PAUSE_FACTOR = 10
+"""A single suspect is asked again after so many times the duration of its last question."""
 _PORTIONS_SECONDS = 120.0
 """After so long no further portion is asked in a poll."""
 _FIRST_PORTION = 500
@@ -172,6 +177,18 @@ class _WorkerEnded(Exception):
         self.dids = dids
 
 
+@dataclass
+class _Outcome:
+    """What a second process answered about suspects, for the poll that uses it."""
+
+    readings: dict[Did, Reading] = field(default_factory=dict)
+    again_at: dict[Did, float] = field(default_factory=dict)
+    """When each suspect that was asked may be asked again, if it is alone; the last one asked is the last."""
+    answered: set[Did] = field(default_factory=set)
+    ends: dict[Did, str] = field(default_factory=dict)
+    """The datasets at which the process ended alone, each with the reason."""
+
+
 class Supervised(Protocol):
     """A worker: :class:`adapters.worker.Worker`, or one of a test."""
 
@@ -183,11 +200,11 @@ class Supervised(Protocol):
     def close(self) -> None: ...
 
 
-def _start_thread(work: Callable[[], object]) -> Callable[[], object]:
-    """Start *work* in a thread; return the function that waits for its end."""
+def _start_thread(work: Callable[[], object]) -> Callable[[], bool]:
+    """Start *work* in a thread; return the function that tells whether it has ended."""
     thread = threading.Thread(target=work, name="suspects", daemon=True)
     thread.start()
-    return thread.join
+    return lambda: not thread.is_alive()
 
 
 class WorkerCatalogue:
@@ -200,7 +217,7 @@ class WorkerCatalogue:
     One dataset may be too much for a client. So if the worker ends, the datasets of its last question become
     *suspects*: the poll asks about all others first, then a second worker about half of the suspects, about a
     quarter if it ends again, and so on. A thread asks about the datasets at which it ended alone, in turn,
-    between the end of a poll and the next.
+    after a poll. While it waits for a slow answer, polls go on without the suspects.
 
     A worker that *is_slow_at_first* (Rucio's, which counts the files of each new dataset) keeps the datasets
     of its last question. When it is new, it is asked in *portions*: first the datasets without facts or with
@@ -216,7 +233,7 @@ class WorkerCatalogue:
         is_slow_at_first: bool = False,
         maker: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        start_thread: Callable[[Callable[[], object]], Callable[[], object]] = _start_thread,
+        start_thread: Callable[[Callable[[], object]], Callable[[], bool]] = _start_thread,
     ) -> None:
         self.name = name
         self._maker = maker
@@ -225,12 +242,14 @@ class WorkerCatalogue:
         self._rows: dict[Did, Seen] = {}
         self._suspects: dict[Did, str] = {}
         """Datasets at which the worker ended, those asked longest ago first, each with the reason."""
-        self._lone_suspects: set[Did] = set()
-        """Those of them at which it ended alone; they are asked after a poll, the others at its end."""
+        self._again_at: dict[Did, float] = {}
+        """When to ask those again at which it ended alone: after a poll; the others are asked at its end."""
         self._start_thread = start_thread
-        self._end_asking: Callable[[], object] = lambda: None
-        """Waits for the questions after the last poll: the worker may use all of its memory again."""
+        self._has_asked: Callable[[], bool] = lambda: True
+        """Whether the questions after an earlier poll have ended; then ``_outcome`` has their answers."""
+        self._outcome = _Outcome()
         self._second: Supervised | None = None
+        self._is_closed = False
         self._recounts: set[Did] = set()
         self._ends_left = 0
         self._is_slow_at_first = is_slow_at_first
@@ -260,7 +279,6 @@ class WorkerCatalogue:
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :meth:`hydrator.domain.ports.Catalogue.find`."""
-        self._end_asking()
         found: set[Did] = set()
 
         def receive(part: Mapping[str, Any]) -> None:
@@ -278,11 +296,14 @@ class WorkerCatalogue:
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :meth:`hydrator.domain.ports.Catalogue.read`."""
-        self._end_asking()
+        is_asking = not self._has_asked()
+        if not is_asking:
+            self._settle(self._outcome)
+            self._outcome = _Outcome()
         self._ends_left = _MAX_ENDS
         self._suspects = {did: why for did, why in self._suspects.items() if did in dids}
-        self._lone_suspects.intersection_update(self._suspects)
-        again = [did for did in self._suspects if did in self._lone_suspects]
+        self._again_at = {did: at for did, at in self._again_at.items() if did in dids}
+        again = [did for did in self._suspects if self._again_at.get(did, math.inf) <= self._monotonic()]
         forgotten = self._rows.keys() - dids
         for did in forgotten:
             del self._rows[did]
@@ -295,20 +316,23 @@ class WorkerCatalogue:
             if not readings or self._last is None:
                 raise
             survey = replace(self._last, readings=dict.fromkeys(dids, Unseen(error.reason)))
-        if todo := [did for did in self._suspects if did not in self._lone_suspects]:
-            self._second = self._worker.beside()
-            readings.update(self._ask_suspects(todo, (len(todo) + 1) // 2, self._second))
+        todo = [did for did in self._suspects if did not in self._again_at]
+        if todo and not is_asking:
+            outcome = _Outcome()
+            self._ask_suspects(todo, (len(todo) + 1) // 2, outcome, self._ends_left)
+            self._settle(outcome)
+            readings.update(outcome.readings)
         for did in self._suspects.keys() - readings.keys():
             why = f"its worker ended at this dataset, which is asked last and alone: {self._suspects[did]}"
             readings[did] = Unseen(why)
-        if again:
-            self._second = second = self._worker.beside()
-            self._ends_left = _MAX_ENDS
+        if again and not is_asking:
             ends_at = self._monotonic() + _ASKING_SECONDS
-            self._end_asking = self._start_thread(lambda: self._ask_suspects(again, 1, second, ends_at))
+            ask = partial(self._ask_suspects, again, 1, self._outcome, _MAX_ENDS, ends_at)
+            self._has_asked = self._start_thread(ask)
         return replace(survey, readings={**survey.readings, **readings})
 
     def close(self) -> None:
+        self._is_closed = True
         self._worker.close()
         if self._second:
             self._second.close()
@@ -379,43 +403,60 @@ class WorkerCatalogue:
         return [*portions, dids]
 
     def _ask_suspects(
-        self, todo: list[Did], size: int, second: Supervised, ends_at: float = math.inf
-    ) -> dict[Did, Reading]:
-        """Ask *second* about *todo*, *size* datasets at a time, until *ends_at*; return the answers.
+        self, todo: list[Did], size: int, outcome: _Outcome, ends_left: int, ends_at: float = math.inf
+    ) -> None:
+        """Ask a second process about *todo*, *size* datasets at a time, until *ends_at*; fill *outcome*.
 
         After an end of its process ask about half as many, after an answer about twice as many: perhaps the
-        server was sick, and is well now. Datasets with an answer are suspects no longer.
+        server was sick, and is well now. It may end *ends_left* times.
         """
-        readings: dict[Did, Reading] = {}
-        while todo and self._ends_left > 0 and self._monotonic() < ends_at:
-            group = todo[:size]
-            for did in group:  # the next turn begins with the others
-                self._suspects[did] = self._suspects.pop(did)
-            try:
-                readings.update(self._ask(frozenset(group), second).readings)
-            except _WorkerEnded as end:
-                self._ends_left -= 1 if end.has_ended_itself else self._ends_left
-                size = max(1, len(group) // 2)
-                if len(group) > 1:
-                    continue
-                self._lone_suspects.update(group)
-                self._suspects.update(dict.fromkeys(group, str(end)))
-            except CatalogueError as error:  # the server does not answer: this says nothing about the group
-                readings.update(dict.fromkeys(group, Unseen(error.reason)))
-            except WorkerBug as bug:  # the next poll reports it, if it happens again
-                readings.update(dict.fromkeys(group, Unseen(str(bug))))
-                self._absolve(group)
-            else:
-                self._absolve(group)
-                size = 2 * len(group)
-            del todo[: len(group)]
-        second.close()
-        return readings
+        self._second = second = self._worker.beside()
+        if self._is_closed:  # meanwhile; from here on close ends the second process
+            second.close()
+        with closing(second):
+            while todo and ends_left > 0 and (began_at := self._monotonic()) < ends_at:
+                group = todo[:size]
+                try:
+                    self._ask_group(group, second, outcome)
+                except _WorkerEnded as end:
+                    if not end.dids:  # its process did not start, or ended at a general question
+                        return
+                    ends_left = ends_left - 1 if end.has_ended_itself else 0
+                    size = max(1, len(group) // 2)
+                    if len(group) == 1:
+                        outcome.ends[group[0]] = str(end)
+                        del todo[0]
+                else:
+                    size = 2 * len(group)
+                    del todo[: len(group)]
+                now = self._monotonic()
+                for did in group:
+                    outcome.again_at.pop(did, None)
+                    outcome.again_at[did] = now + _PAUSE_FACTOR * (now - began_at)
 
-    def _absolve(self, dids: Collection[Did]) -> None:
-        self._lone_suspects.difference_update(dids)
-        for did in dids:
-            del self._suspects[did]
+    def _ask_group(self, group: list[Did], second: Supervised, outcome: _Outcome) -> None:
+        try:
+            outcome.readings.update(self._ask(frozenset(group), second).readings)
+        except CatalogueError as error:  # the server does not answer: this says nothing about the group
+            outcome.readings.update(dict.fromkeys(group, Unseen(error.reason)))
+        except ConfigError as error:  # likewise
+            outcome.readings.update(dict.fromkeys(group, Unseen(str(error))))
+        except WorkerBug as bug:  # the next poll reports it, if it happens again
+            outcome.readings.update(dict.fromkeys(group, Unseen(str(bug))))
+            outcome.answered.update(group)
+        else:
+            outcome.answered.update(group)
+
+    def _settle(self, outcome: _Outcome) -> None:
+        """Keep what *outcome* says about the suspects; those with an answer are suspects no longer."""
+        for did, again_at in outcome.again_at.items():  # the next turn begins with the others
+            why = self._suspects.pop(did, None)
+            if why is None or did in outcome.answered:
+                self._again_at.pop(did, None)
+                continue
+            self._suspects[did] = outcome.ends.get(did, why)
+            if did in outcome.ends or did in self._again_at:
+                self._again_at[did] = again_at
 
     def _ask(self, dids: AbstractSet[Did], second: Supervised | None = None, **more: Any) -> Survey:  # noqa: ANN401  (JSON)
         """Return the survey of *dids* alone, by the worker or by a *second* one that keeps no rows.
@@ -465,6 +506,12 @@ class WorkerCatalogue:
             else:
                 receive(part)
 
+        try:
+            worker.start()
+        except WorkerFailed as failure:  # of no dataset
+            raise _WorkerEnded(failure, frozenset()) from None
+        except WorkerRefused as refusal:
+            raise CatalogueUnreachable(self.name, str(refusal)) from None
         try:
             answer = worker.exchange(request, self._quiet_seconds, on_part)
         except WorkerFailed as failure:

@@ -339,14 +339,10 @@ class Worker:
                 raise
 
     def beside(self) -> "Worker":
-        """Return a second worker of this kind, which has the memory that the process of this one leaves.
-
-        So both together need no more than the limit, while this one is idle.
-        """
-        process = self._process
+        """Return a second worker of this kind, with a limit of its own."""
         return Worker(
             self._command,
-            limit_bytes=max(1, self.limit_bytes - (process.resident_bytes() if process else 0)),
+            limit_bytes=self.limit_bytes,
             env=self._env,
             setup=self._setup,
             max_line_bytes=self._max_line_bytes,

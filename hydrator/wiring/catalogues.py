@@ -270,7 +270,8 @@ def needed_memory(settings: Settings, collectors: int = 0) -> int:
     """
     stagers = [source for source in settings.catalogue if _has_stager_worker(source, settings)]
     bindings = count_condor_clients(settings, collectors) * BINDINGS_BYTES
-    return _DAEMON_BYTES + bindings + sum(map(_limit_bytes, [*settings.catalogue, *stagers]))
+    catalogues = [*settings.catalogue] * 2  # the second process is for datasets that end the first
+    return _DAEMON_BYTES + bindings + sum(map(_limit_bytes, [*catalogues, *stagers]))
 
 
 def _has_stager_worker(source: Source, settings: Settings) -> bool:

@@ -25,8 +25,8 @@ POLLS_OF_A_CHANGE = 3
 third is counted after the second is published."""
 POLLS_UNTIL_BACK = 4
 """The sick catalogue's poll that runs when it is well again, the two after it, and that after publishing."""
-NEEDED_BYTES = 1_400_000_000
-"""As `hydrator check` adds it up: the daemon 300 MB, two files 500 MB each, the plugin 100 MB."""
+NEEDED_BYTES = 2_500_000_000
+"""As `hydrator check` adds it up: the daemon 300 MB, two files twice 500 MB each, the plugin twice 100."""
 SICK, SOUND = "lofar:sick", "lofar:L2"
 DATASETS = "/replicas"
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -81,20 +81,31 @@ class Fragile:
         self.is_silent = is_silent
         self.ends = 0
         self.second: Fragile | None = None
+        self.is_closed = False
+        self.failed_starts = 0
+        """The next starts that fail."""
         self.requests: list[Message] = []
         self.parts: list[Message] = []
         self.garble = garble
         self.before_request: Callable[[int], None] = lambda number: None
         self._server = CatalogueServer(catalogue, catalogue)
 
-    def start(self) -> None: ...
-    def close(self) -> None: ...
+    def start(self) -> None:
+        if self.is_closed:
+            raise WorkerFailed("it is closed", has_ended_itself=False)
+        if self.failed_starts:
+            self.failed_starts -= 1
+            raise WorkerFailed("its process could not be started")
+
+    def close(self) -> None:
+        self.is_closed = True
 
     def beside(self) -> "Fragile":
         if self.second is None:
             self.second = Fragile(self.catalogue, garble=self.garble, is_silent=self.is_silent)
         self.second.poison, self.second.slow = self.poison, self.slow
         self.second.before_request = self.before_request
+        self.second.is_closed = False
         self.second._server = CatalogueServer(self.catalogue, self.catalogue)
         return self.second
 
@@ -126,16 +137,22 @@ class Fragile:
         return answer
 
 
-def at_once(work: Callable[[], None]) -> Callable[[], None]:
+def at_once(work: Callable[[], object]) -> Callable[[], bool]:
     """A thread that has ended before the poll returns."""
     work()
-    return lambda: None
+    return lambda: True
 
 
-def as_late_as_possible(work: Callable[[], None]) -> Callable[[], None]:
-    """A thread that works when the next poll waits for it."""
+def as_late_as_possible(work: Callable[[], object]) -> Callable[[], bool]:
+    """A thread that works just before the next poll asks for its answers."""
     waiting = [work]
-    return lambda: waiting.pop()() if waiting else None
+
+    def has_ended() -> bool:
+        if waiting:
+            waiting.pop()()
+        return True
+
+    return has_ended
 
 
 def proxy(
@@ -293,13 +310,17 @@ def test_dataset_that_ends_the_worker_is_named_and_asked_in_a_process_of_its_own
     first = catalogue.read(THOUSAND)
     assert stale(first) == {"lofar:L777"}
     assert "its worker ended at this dataset" in first.readings[Did("lofar:L777")].reason
+    take(worker)
+    alone: list[int] = []
     for _ in range(12):
-        take(worker)
         survey = catalogue.read(THOUSAND)
         assert stale(survey) == {"lofar:L777"}
         assert {one.as_of for one in survey.readings.values() if isinstance(one, Seen)} == {told.now}
         catalogue.find(["*"])
-        assert take(worker) == ([999, 0], [1])
+        sound, second = take(worker)
+        assert sound == [999, 0]
+        alone += second
+    assert alone == [1] * (12 if start_thread is at_once else 11)
     assert worker.ends == 1, "it keeps what it knows of the others"
     worker.poison = frozenset()
     catalogue.read(THOUSAND)
@@ -336,12 +357,114 @@ def test_datasets_that_end_their_process_are_asked_in_turn_for_ten_seconds_after
     worker.before_request = take_long
     asked = []
     for _ in range(5):
+        now += 60
         worker.beside().requests.clear()
         assert stale(catalogue.read(THOUSAND)) == set(poison)
         assert len(worker.beside().requests) == 3
         asked += [did for request in worker.beside().requests for did in request["dids"]]
     assert {asked.count(did) for did in poison} == {3}
     assert len(set(asked[:5])) == 5
+
+
+def test_slow_dataset_costs_a_tenth_of_the_time():
+    now = 0.0
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}), monotonic=lambda: now)
+    worker.slow = frozenset({Did("lofar:L777")})
+    while stale(catalogue.read(THOUSAND)) > worker.slow:
+        pass
+
+    def take_long(number: int) -> None:
+        nonlocal now
+        now += 120
+
+    second = worker.beside()
+    second.before_request = take_long
+    worker.beside = lambda: second  # type: ignore[method-assign]
+    second.close = lambda: None  # type: ignore[method-assign]
+    second.requests.clear()
+    started_at = now
+    for _ in range(400):
+        assert stale(catalogue.read(THOUSAND)) == worker.slow
+        now += 30
+    assert len(second.requests) * 120 == pytest.approx((now - started_at) / 11, rel=0.1)
+
+
+def test_no_poll_and_no_search_waits_for_a_slow_dataset():
+    is_over = False
+    started: list[Callable[[], object]] = []
+
+    def start(work: Callable[[], object]) -> Callable[[], bool]:
+        started.append(work)
+        return lambda: is_over
+
+    told = Told({did: Seen(NOON) for did in THOUSAND})
+    catalogue, worker = proxy(told, poison=["lofar:L777"], start_thread=start)
+    catalogue.read(THOUSAND)
+    for _ in range(3):
+        assert stale(catalogue.read(THOUSAND)) == worker.poison
+        assert catalogue.find(["*"]) == THOUSAND
+    assert len(started) == 1
+    poison, worker.poison = worker.poison, frozenset()
+    started[0]()
+    assert stale(catalogue.read(THOUSAND)) == poison, "its thread may still write"
+    is_over = True
+    assert not stale(catalogue.read(THOUSAND))
+
+
+@pytest.mark.parametrize("starts", [1, 100])
+def test_worker_that_cannot_start_blames_no_dataset(starts):
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in MANY}), is_slow_at_first=True)
+    worker.failed_starts = starts
+    with pytest.raises(CatalogueUnreachable, match="could not be started"):
+        catalogue.read(MANY)
+    assert worker.failed_starts == starts - 1
+    worker.failed_starts = 0
+    catalogue.read(MANY)
+    assert take(worker) == ([500, 1000, 1500, 2250, 3000], [])
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_second_process_that_cannot_start_blames_no_dataset(is_found):
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}), poison=["lofar:L777"])
+    if is_found:
+        catalogue.read(THOUSAND)
+    worker.beside().failed_starts = 1
+    survey = catalogue.read(THOUSAND)
+    assert worker.poison <= stale(survey)
+    assert worker.beside().failed_starts == 0
+    worker.poison = frozenset()
+    catalogue.read(THOUSAND)
+    assert not stale(catalogue.read(THOUSAND))
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_second_process_whose_configuration_is_wrong_is_closed(is_found):
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}), poison=["lofar:L777"])
+    second = worker.beside()
+    if is_found:
+        catalogue.read(THOUSAND)
+    wrong: Message = {"error": {"kind": "config", "problems": ["no token file"], "reason": ""}}
+    answer, second._answer = second._answer, lambda *_: wrong  # type: ignore[method-assign]
+    assert worker.poison <= stale(catalogue.read(THOUSAND))
+    assert second.is_closed
+    second._answer = answer  # type: ignore[method-assign]
+    worker.poison = frozenset()
+    catalogue.read(THOUSAND)
+    assert not stale(catalogue.read(THOUSAND))
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_poll_that_ends_after_its_catalogue_was_closed_asks_no_second_process(is_found):
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}), poison=["lofar:L777"])
+    if is_found:
+        catalogue.read(THOUSAND)
+        take(worker)
+    asks_last = 2 - is_found
+    worker.before_request = lambda number: catalogue.close() if number == asks_last else None
+    with suppress(CatalogueUnreachable):
+        catalogue.read(THOUSAND)
+    assert worker.second
+    assert not worker.second.requests
 
 
 MANY = frozenset(Did(f"lofar:L{n:04}") for n in range(3000))

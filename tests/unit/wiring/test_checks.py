@@ -179,25 +179,31 @@ SEVERAL = POOL.replace("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
 
 
 @pytest.mark.parametrize(
-    ("config", "megabytes"),
+    ("config", "megabytes", "beside"),
     [
-        (POOL + BARE, 300 + 4000 + 500),
+        (POOL + BARE, 300 + 4000 + 500, 500),
         (
             POOL
             + BARE
             + '[[catalogue]]\ntype = "directory"\nmemory_mb = 200\nscope = "a"\nroots = {CAM = "/"}',
             300 + 4000 + 700,
+            700,
         ),
-        (POOL.replace("true", "false") + RUCIO + "[demand]\nask_schedds = false", 300 + 1000),
-        (POOL + RUCIO + BARE, 300 + 4000 + 1500),
-        (POOL + RUCIO + STAGING + "[staging.catalogues.rucio]", 300 + 5000 + 2000),
-        (POOL + RUCIO + STAGING + '[staging.catalogues.rucio]\ncommand = ["true"]', 300 + 5000 + 1000),
-        (POOL + RUCIO + STAGING.replace("propose", "off") + "[staging.catalogues.rucio]", 300 + 4000 + 1000),
-        ("[publish]\nslot_merge = true" + POOL + BARE, 300 + 5000 + 500),
-        (SEVERAL + BARE, 300 + 7000 + 500),
+        (POOL.replace("true", "false") + RUCIO + "[demand]\nask_schedds = false", 300 + 1000, 1000),
+        (POOL + RUCIO + BARE, 300 + 4000 + 1500, 1500),
+        (POOL + RUCIO + STAGING + "[staging.catalogues.rucio]", 300 + 5000 + 2000, 1000),
+        (POOL + RUCIO + STAGING + '[staging.catalogues.rucio]\ncommand = ["true"]', 300 + 5000 + 1000, 1000),
+        (
+            POOL + RUCIO + STAGING.replace("propose", "off") + "[staging.catalogues.rucio]",
+            300 + 4000 + 1000,
+            1000,
+        ),
+        ("[publish]\nslot_merge = true" + POOL + BARE, 300 + 5000 + 500, 500),
+        (SEVERAL + BARE, 300 + 7000 + 500, 500),
     ],
 )
-def test_needed_memory_is_the_sum_of_the_limits_of_all_workers(tmp_path, config, megabytes):
+def test_needed_memory_is_the_sum_of_the_limits_of_all_workers(tmp_path, config, megabytes, beside):
+    """Each catalogue may have a second process beside its worker."""
     (tmp_path / "catalogue.toml").write_text('sites = ["CAM"]\n[datasets]\n')
     (tmp_path / "password").write_text("a-long-secret")
     (tmp_path / "password").chmod(0o600)
@@ -206,7 +212,7 @@ def test_needed_memory_is_the_sum_of_the_limits_of_all_workers(tmp_path, config,
     before = set(map(id, all_workers()))
     with closing(assemble(settings, system_clock)) as parts:
         workers = [one for one in all_workers() if id(one) not in before]
-        assert needed_memory(settings, len(parts.pool.collectors)) == megabytes * 1_000_000
+        assert needed_memory(settings, len(parts.pool.collectors)) == (megabytes + beside) * 1_000_000
         assert sum(one.limit_bytes for one in workers) == (megabytes - 300) * 1_000_000
 
 
