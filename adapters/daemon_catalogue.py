@@ -336,7 +336,12 @@ class DaemonCatalogue:
         if "WRONG_VERSION_NUMBER" in str(error):
             return "; the server does not use TLS: write http:// in submit.daemon_url"
         if self._url.startswith("http:") and isinstance(error, httpx.RemoteProtocolError):
-            return "; if the server uses TLS, write https:// in submit.daemon_url"
+            try:  # the daemon cuts a request that takes too long, but it answers this one at once
+                self._http.get(f"{self._url}/healthz", timeout=_TIMEOUT_SECONDS)
+            except httpx.RemoteProtocolError:
+                return "; if the server uses TLS, write https:// in submit.daemon_url"
+            except httpx.HTTPError:
+                pass  # the daemon has ended
         return ""
 
     def _decode_response(self, response: httpx.Response) -> Any:  # noqa: ANN401 - JSON

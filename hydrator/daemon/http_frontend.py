@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,6 +13,7 @@ from hydrator.config import Settings
 from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
+from hydrator.domain.bugs import BugReporter, WorkerBug
 from hydrator.domain.errors import CatalogueError, ConfigError, PoolError, StateError
 from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
@@ -26,7 +27,7 @@ from hydrator.staging.overview import explain_for_job
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import system_clock
-from hydrator.wiring.catalogues import build_catalogues
+from hydrator.wiring.catalogues import build_idle_catalogues
 from hydrator.wiring.condor import build_cluster_queues, build_condor_client
 
 _log = structlog.get_logger("hydrator")
@@ -155,8 +156,9 @@ def read_cluster(settings: Settings, cluster: int, schedd: str | None) -> Mappin
     }
 
 
-_SEARCH_SECONDS = 20.0
+SEARCH_SECONDS = 20.0
 """After so long a search ends: Rucio may list all of a scope, and a request may take 30 s."""
+_LATE = f"the search took more than {SEARCH_SECONDS:g} s: set default_scope, or write longer names"
 
 
 def _start_timer(seconds: float, work: Callable[[], None]) -> Callable[[], None]:
@@ -174,8 +176,9 @@ def find_datasets(
 ) -> frozenset[Did]:
     """Return the public datasets in the catalogues that match; called by threads of the HTTP server.
 
-    The search runs in new workers, so that no poll waits; they end after _SEARCH_SECONDS. No catalogue is
-    asked for a name that is never published.
+    The search runs in new workers, one after another, so that no poll waits; after SEARCH_SECONDS they end.
+    No catalogue is asked for a name that is never published. If there are such names, the error does not
+    have the catalogue's reason, which may name one.
 
     Raises:
         CatalogueError: a catalogue could not be searched, or not in time.
@@ -184,26 +187,35 @@ def find_datasets(
     public = [pattern for pattern in patterns if not matches_any(pattern, never)]
     found: set[Did] = set()
     is_late = threading.Event()
+    catalogues = build_idle_catalogues(settings) if public else ()
+
+    def end() -> None:
+        is_late.set()
+        for catalogue in catalogues:
+            catalogue.close()
+
+    cancel = start_timer(SEARCH_SECONDS, end)
     try:
-        with ExitStack() as stack:
-            catalogues = build_catalogues(settings)
-            for catalogue in catalogues:
-                stack.callback(catalogue.close)
-
-            def end() -> None:
-                is_late.set()
-                for catalogue in catalogues:
-                    catalogue.close()
-
-            stack.callback(start_timer(_SEARCH_SECONDS, end))
-            for catalogue in catalogues if public else ():
+        for catalogue in catalogues:
+            try:
                 found |= catalogue.find(public)
-    except CatalogueError as error:
-        late = f"the search took more than {_SEARCH_SECONDS:g} s: set default_scope, or write longer names"
-        raise CatalogueError(error.catalogue, late if is_late.is_set() else _hide(error.reason)) from None
-    except ConfigError as error:
-        raise CatalogueError("catalogues", _hide(str(error))) from None
+            except (CatalogueError, ConfigError, WorkerBug) as error:
+                reason = _LATE if is_late.is_set() else _search_failure(catalogue.name, error, never)
+                raise CatalogueError(catalogue.name, reason) from None
+            finally:
+                catalogue.close()
+    finally:
+        cancel()
     return frozenset(did for did in found if not matches_any(did, never))
+
+
+def _search_failure(catalogue: str, error: Exception, never: Collection[str]) -> str:
+    """Return for the client why the search of *catalogue* failed; the log has the whole reason."""
+    if isinstance(error, WorkerBug):
+        return BugReporter().report("the search", error)
+    reason = _hide(error.reason if isinstance(error, CatalogueError) else str(error))
+    _log.warning("search failed", catalogue=catalogue, reason=reason)
+    return "the search failed; the daemon's log has the reason" if never else reason
 
 
 def _hide(text: str) -> str:

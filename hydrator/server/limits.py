@@ -53,14 +53,19 @@ class RateLimiter:
             0 if the bucket had a request. Else the seconds to wait; the bucket is unchanged.
         """
         now = self._clock()
+        wait_seconds = self._full_at.get(client, now) - now - self._burst_seconds
+        self.charge(client, 0 if wait_seconds > 0 else 1)
+        return max(wait_seconds, 0.0)
+
+    def charge(self, client: Hashable, requests: float) -> None:
+        """Take *requests* out of the bucket of *client*, even if it has fewer: then the client waits."""
+        now = self._clock()
         full_at = max(self._full_at.pop(client, now), now)
-        wait_seconds = full_at - now - self._burst_seconds
-        self._full_at[client] = full_at if wait_seconds > 0 else full_at + self._refill_seconds
+        self._full_at[client] = full_at + requests * self._refill_seconds
         while self._full_at and (
             len(self._full_at) > MAX_CLIENTS or next(iter(self._full_at.values())) <= now
         ):
             self._full_at.popitem(last=False)
-        return max(wait_seconds, 0.0)
 
 
 def client_key(address: str) -> str:

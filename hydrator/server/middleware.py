@@ -111,7 +111,7 @@ class RequestMiddleware:
             _log.debug("request", **fields, seconds=round(seconds, 4))
 
     def _check_rate(self, scope: Scope) -> HttpError | None:
-        client = _client_key(scope, behind_proxy=self.policy.behind_proxy)
+        client = scope["client_key"] = _client_key(scope, behind_proxy=self.policy.behind_proxy)
         return check_rate(self.policy.rate_limiter, ("address", client), f"from {client}")
 
     def _check_host(self, scope: Scope) -> HttpError | None:
@@ -178,6 +178,12 @@ class AuthMiddleware:
 
 
 _ERROR_BY_STATUS: Final = {401: "not authenticated", 403: "not authorized", 503: "not ready"}
+
+
+def client_of(scope: Scope) -> tuple[str, str]:
+    """Return the address and the token by which a route counts a client; the token is "" without tokens."""
+    grant: Grant | None = scope.get("grant")
+    return scope["client_key"], grant.digest if grant else ""
 
 
 def can_see_all_sites(scope: Scope) -> bool:

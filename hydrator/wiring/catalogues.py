@@ -237,14 +237,19 @@ _QUIET_SECONDS = 600.0
 """The longest time in which a file, a directory or a plugin reports nothing; an answer of Rucio has less."""
 
 
+def build_idle_catalogues(settings: Settings) -> tuple[WorkerCatalogue, ...]:
+    """Build the catalogues, each with a worker of its own; its first question starts it."""
+    mapping = settings.sites.mapping
+    return tuple(_build_worker_catalogue(source, settings, mapping) for source in settings.catalogue)
+
+
 def build_catalogues(settings: Settings) -> tuple[WorkerCatalogue, ...]:
     """Build the catalogues, each with a worker of its own, and start the workers.
 
     Raises:
         ConfigError: lists the problems of all catalogues that cannot be built.
     """
-    mapping = settings.sites.mapping
-    catalogues = tuple(_build_worker_catalogue(source, settings, mapping) for source in settings.catalogue)
+    catalogues = build_idle_catalogues(settings)
     problems: list[str] = []
     with ThreadPoolExecutor(max(1, len(catalogues)), thread_name_prefix="catalogue start") as threads:
         for started in [threads.submit(catalogue.start) for catalogue in catalogues]:

@@ -35,7 +35,7 @@ class Resolution:
     ``unreachable_catalogues`` has the reason for each catalogue that did not answer. ``unanswered_dids`` has
     the DIDs about which at least one catalogue did not answer, ``unchecked_dids`` those of them that may not
     exist, because no other catalogue confirmed them.
-    ``unlisted_dids`` are unchecked, and the daemon's catalogues do not list them.
+    ``unlisted_dids`` are unchecked, and the daemon's catalogues do not list them; each has similar DIDs.
     ``placeless_dids`` are at no site, by the answers of all catalogues. ``answers`` has each catalogue's
     answers about the DIDs.
     """
@@ -47,7 +47,7 @@ class Resolution:
     unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
     unanswered_dids: frozenset[Did] = frozenset()
     unchecked_dids: frozenset[Did] = frozenset()
-    unlisted_dids: frozenset[Did] = frozenset()
+    unlisted_dids: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
     placeless_dids: frozenset[Did] = frozenset()
     sizes: Mapping[Did, int] = field(default_factory=dict)
     answers: Mapping[str, Survey | Unseen] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def resolve_names(
     If no catalogue has a DID, the DID is unknown if all catalogues answered, and else unchecked. The daemon
     (*daemon_catalogues*) has facts only about datasets that jobs name. So its answer shows where datasets
     are, but not which DIDs exist. If *catalogues* is empty, the function searches the daemon's catalogues.
-    A search finds no single files. So a DID that it does not find is unknown only if a similar one exists.
+    A search finds neither single files nor private datasets. So a DID that it does not find is unlisted.
 
     Raises:
         ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.
@@ -137,11 +137,11 @@ def resolve_names(
     unknown |= _absent_reasons(
         {name: did for name, did in chosen.items() if did not in exists | unanswered}, searched
     )
-    unlisted: frozenset[Did] = frozenset()
+    unlisted: dict[Did, tuple[Did, ...]] = {}
     if not catalogues and not failures:
-        unlisted = find_unlisted(unanswered - exists, searched)
-        named = {name: did for name, did in chosen.items() if did in unlisted}
-        unknown |= _absent_reasons(named, searched, needs_similar=True)
+        missing = sorted(find_unlisted(unanswered - exists, searched))
+        similar = find_similar(missing[:MAX_SEARCHED], searched)
+        unlisted = {did: similar.get(did, ()) for did in missing}
     sizes = {did: [one.bytes_total for one in seen[did] if one.bytes_total is not None] for did in dids}
     return Resolution(
         names=tuple(names),
@@ -216,19 +216,12 @@ def _readings(did: Did, answers: Mapping[str, Survey | Unseen]) -> list[Seen | U
     return found or [Unseen("")]
 
 
-def _absent_reasons(
-    dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue], *, needs_similar: bool = False
-) -> dict[str, str]:
-    """Return for each name the sentence that no catalogue has its DID, with similar DIDs if there are any.
-
-    With *needs_similar*, return nothing for a DID without similar ones.
-    """
+def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
+    """Return for each name the sentence that no catalogue has its DID, with similar DIDs if there are any."""
     similar = find_similar(list(dids_by_name.values())[:MAX_SEARCHED], catalogues)
     advice = "; if you mean another dataset, add the name to [submit].names or a pattern to [submit].patterns"
     reasons = {}
     for name, did in dids_by_name.items():
-        if needs_similar and not similar.get(did):
-            continue
         question = f"; did you mean {' or '.join(similar[did])}?" if similar.get(did) else ""
         reasons[name] = f"{did} is in no catalogue{question or advice}"
     return reasons

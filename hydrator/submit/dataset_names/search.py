@@ -135,7 +135,7 @@ def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple
 
 
 def find_unlisted(dids: Collection[Did], catalogues: Sequence[Catalogue]) -> frozenset[Did]:
-    """Return those of *dids* that no search finds; none if a search fails. A search finds no single files."""
+    """Return those of *dids* that no search finds; none if a search fails."""
     by_scope: dict[str, list[str]] = {}
     for did in dids:
         by_scope.setdefault(did.partition(":")[0], []).append(name_part(did))

@@ -138,6 +138,19 @@ def test_search_names_the_other_scheme_if_the_address_has_a_wrong_one():
         DaemonCatalogue("http://127.0.0.1", transport=httpx.MockTransport(refuse)).read(frozenset())
 
 
+@pytest.mark.parametrize("health", [httpx.Response(503), httpx.ConnectError("refused")])
+def test_search_that_the_daemon_cuts_after_its_time_does_not_name_the_other_scheme(health):
+    def cut(request: httpx.Request) -> httpx.Response:
+        if request.url.path != "/healthz":
+            raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+        if isinstance(health, httpx.HTTPError):
+            raise health
+        return health
+
+    with pytest.raises(CatalogueError, match=r"without sending a response\.?$"):
+        DaemonCatalogue("http://127.0.0.1", transport=httpx.MockTransport(cut)).find(["*:*"])
+
+
 @pytest.mark.outside
 def test_a_reading_has_the_sites_and_the_age_of_the_oldest_fact():
     shown = view(CAM={L1: fact(DatasetState.AVAILABLE, 9)}, RAL={L1: fact(DatasetState.STAGING, 1, 0.5)})

@@ -1,5 +1,7 @@
 """The state that the HTTP server answers from: a cycle builds it once, and each request adds what is new."""
 
+import os
+import threading
 from collections import UserList
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,9 +12,10 @@ from unittest.mock import Mock
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from adapters.http.publisher import WebPublisher
-from hydrator.config import Settings
+from hydrator.config import Settings, parse
 from hydrator.daemon import http_frontend
 from hydrator.daemon.cycles import CycleRunner
 from hydrator.daemon.http_frontend import HttpFrontend
@@ -36,8 +39,10 @@ from hydrator.domain.model import (
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
+from hydrator.server.handlers import SEARCH_WAIT_SECONDS
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState, view_datasets
+from hydrator.wiring.http import ServerLimits
 from tests.factories import CAM, L1, NOON, settings_with
 from tests.memory import MemoryCatalogue
 from tests.served import server_of
@@ -232,6 +237,68 @@ def test_search_finds_no_name_that_is_never_published(tmp_path):
     file.write_text('sites = ["UK"]\n[datasets."x:L1"]\n[datasets."x:L2_own"]\n[datasets."own:L1"]\n')
     settings = Settings(catalogue=[{"type": "file", "path": file}], publish={"never": ["own:*", "*_own"]})
     assert http_frontend.find_datasets(settings, ["*:L*"]) == {"x:L1"}
+    file.unlink()  # the catalogue is not asked for names that are never published
+    assert http_frontend.find_datasets(settings, ["own:L1", "x:L2_own"]) == frozenset()
+    with pytest.raises(CatalogueError, match="file: "):
+        http_frontend.find_datasets(settings, ["*:L*"])
+
+
+@pytest.mark.parametrize("never", [["own:*"], []])
+def test_a_failed_search_names_no_dataset_if_some_are_never_published(tmp_path, never):
+    file = tmp_path / "list.toml"
+    file.write_text('sites = ["UK"]\n[datasets."own:L1_secret"]\nsites.UK = "odd"\n')
+    settings = Settings(catalogue=[{"type": "file", "path": file}], publish={"never": never})
+    with capture_logs() as logs, pytest.raises(CatalogueError, match="file: ") as caught:
+        http_frontend.find_datasets(settings, ["*:*"])
+    assert ("own:L1_secret" in str(caught.value)) == (not never)
+    assert "own:L1_secret" in logs[0]["reason"]
+
+
+def plugin(tmp_path, monkeypatch, find: str) -> Settings:
+    """Return settings with a plugin whose search writes the file `asked`, and runs *find*."""
+    (tmp_path / "searching.py").write_text(
+        f"""
+import pathlib, time
+from tests.memory import MemoryCatalogue
+
+class Searching(MemoryCatalogue):
+    def find(self, patterns):
+        pathlib.Path({str(tmp_path / "asked")!r}).write_text("")
+        {find}
+
+def build(name, options, clock):
+    return Searching(name, [], clock=clock)
+"""
+    )
+    described = tmp_path / "searching-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: searching\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(
+        "[classad_hydrator.catalogues]\nsearching = searching:build\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    return parse({"catalogue": [{"type": "searching", "name": "mine"}]}, folder=tmp_path, origin="test")
+
+
+def test_a_search_that_takes_too_long_is_ended(tmp_path, monkeypatch):
+    settings = plugin(tmp_path, monkeypatch, "time.sleep(3600)")
+    os.mkfifo(tmp_path / "asked")
+
+    def end_once_asked(_seconds, work):
+        def end():
+            (tmp_path / "asked").read_text()  # waits for the search
+            work()
+
+        threading.Thread(target=end, daemon=True).start()
+        return lambda: None
+
+    with pytest.raises(CatalogueError, match="mine: the search took more than 20 s"):
+        http_frontend.find_datasets(settings, ["*:L*"], end_once_asked)
+
+
+def test_the_time_of_a_search_has_the_start_of_its_worker(tmp_path, monkeypatch):
+    settings = plugin(tmp_path, monkeypatch, "return []")
 
     def end_at_once(_seconds, work):
         work()
@@ -239,10 +306,18 @@ def test_search_finds_no_name_that_is_never_published(tmp_path):
 
     with pytest.raises(CatalogueError, match="the search took more than 20 s"):
         http_frontend.find_datasets(settings, ["*:L*"], end_at_once)
-    file.unlink()  # the catalogue is not asked for names that are never published
-    assert http_frontend.find_datasets(settings, ["own:L1", "x:L2_own"]) == frozenset()
-    with pytest.raises(CatalogueError, match="file: "):
+    assert not (tmp_path / "asked").exists()
+    whole = SEARCH_WAIT_SECONDS + http_frontend.SEARCH_SECONDS
+    assert whole <= ServerLimits().request_seconds - 5, "the client gets the reason before the server cuts it"
+
+
+def test_a_bug_of_a_plugin_fails_the_search_with_one_sentence(tmp_path, monkeypatch):
+    settings = plugin(tmp_path, monkeypatch, "raise KeyError('own:secret')")
+    with capture_logs() as logs, pytest.raises(CatalogueError) as caught:
         http_frontend.find_datasets(settings, ["*:L*"])
+    assert str(caught.value).startswith("catalogue mine: bug in the search: KeyError at ")
+    assert "secret" not in str(caught.value)
+    assert "searching.py" in str(logs[0]["exc_info"])
 
 
 def test_a_job_is_explained_with_the_facts_of_the_last_cycle(cycles, monkeypatch):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 
 import httpx
@@ -13,10 +14,12 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from hydrator.config import StorageArea
+from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.view import DatasetView, SiteView
-from hydrator.server.handlers import SearchRoute
-from hydrator.server.limits import RateLimiter
+from hydrator.server.auth import Grant, Role
+from hydrator.server.handlers import MAX_SEARCHES, SearchRoute
+from hydrator.server.middleware import client_of
 from hydrator.server.responses import HttpError
 from hydrator.server.view import ServerState, SetView
 from tests.factories import CAM, L1, L2, L3, NOON, RAL, ad, demand, server_state, want
@@ -132,9 +135,99 @@ def test_search_is_limited_and_checks_its_query():
     assert ask("/v1/search?match=lofar:*").json()["names"] == []
     for query in ("match=", "did=lofar:L1", "match=lofar:%0A"):
         assert ask(f"/v1/search?{query}").status_code == 400
-    limited = SearchRoute(lambda: STATE, lambda _: [L1], RateLimiter(1, 1, lambda: 0.0))
-    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"match=lofar:*", "headers": []}
-    assert json.loads(bytes(limited.get(Request(scope)).body))["names"] == [L1]
-    with pytest.raises(HttpError) as refused:
-        limited.get(Request(scope))
-    assert refused.value.status_code == 429
+    search = Search(lambda: STATE, lambda _: [L1])
+    assert json.loads(bytes(search.of("a").body))["names"] == [L1]
+    while search.status("a") == 200:
+        assert len(search.clients_served) <= 30
+    assert search.status("b") == 200, "each client has its own bucket"
+
+
+class Search(SearchRoute):
+    """A search route whose clock stands still, and that notes who waits and who is served."""
+
+    def __init__(self, *args, **parts):
+        self.now, self.waiting, self.clients_served = 0.0, threading.Semaphore(0), []
+
+        class Noting(threading.Condition):
+            def wait(_self, timeout=None):  # noqa: N805
+                self.waiting.release()
+                return super().wait(timeout)
+
+        super().__init__(*args, monotonic=lambda: self.now, changed=Noting(), **parts)
+
+    def of(self, client: str, text: str = "lofar:*"):
+        """Return the answer to a search of *client*."""
+        request = {"type": "http", "headers": [], "query_string": f"match={text}".encode()}
+        answer = self.get(Request({**request, "client_key": client}))
+        self.clients_served.append(client)
+        return answer
+
+    def status(self, client: str) -> int:
+        try:
+            return self.of(client).status_code
+        except HttpError as refused:
+            return refused.status_code
+
+
+def test_client_whose_searches_are_slow_leaves_the_catalogues_to_others():
+    def find(patterns):
+        search.now += 20
+        raise CatalogueError("rucio", "too slow")
+
+    search = Search(lambda: STATE, find)
+    statuses = [search.status("a") for _ in range(5)]
+    assert statuses[0] == 502
+    assert statuses[-1] == 429
+    assert search.status("b") == 502
+    search.now += 40
+    assert search.status("a") == 502
+
+
+def test_searches_of_several_clients_have_turns():
+    released = threading.Event()
+    search = Search(lambda: STATE, lambda _: released.wait() and [], wait_seconds=3600)
+    search.waiting.release()  # for the first, which does not wait
+    threads = []
+    for client in ("a", "a", "a", "a", "b"):
+        threads.append(threading.Thread(target=search.of, args=(client,)))
+        threads[-1].start()
+        search.waiting.acquire()
+    assert search.status("a") == 429, "one client cannot fill the queue"
+    released.set()
+    for thread in threads:
+        thread.join()
+    assert search.clients_served == ["a", "b", "a", "a", "a"]
+
+
+def test_search_waits_for_others_only_for_a_while_and_few_wait():
+    statuses = []
+
+    def find(_):
+        if not statuses:
+            statuses.append(search.status("b"))
+        return []
+
+    search = Search(lambda: STATE, find, wait_seconds=0)
+    assert search.status("a") == 200
+    assert statuses == [429]
+    assert search.status("b") == 200, "a search that gave up is forgotten"
+
+
+def test_searches_that_wait_are_few():
+    released = threading.Event()
+    search = Search(lambda: STATE, lambda _: released.wait() and [], wait_seconds=3600)
+    threads = [threading.Thread(target=search.of, args=(f"{number}",)) for number in range(MAX_SEARCHES)]
+    for thread in threads:
+        thread.start()
+    for _ in threads[1:]:
+        search.waiting.acquire()
+    assert search.status("another") == 429
+    released.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_client_of_a_search_is_its_address_and_its_token():
+    grant = Grant("0123", "2026-01-01", Role.READ)
+    assert client_of({"client_key": "a"}) == ("a", "")
+    assert client_of({"client_key": "a", "grant": grant}) == ("a", "0123")

@@ -155,21 +155,33 @@ def test_daemon_searches_only_the_default_scope():
     assert found("L2.MS", dids=["b:L2.MS"], scope="a").dids == ("b:L2.MS",), "a catalogue: in any scope"
 
 
-def test_name_that_a_daemon_does_not_find_is_unknown_if_it_has_a_similar_one():
-    """A search finds no files, so another name may exist."""
+def test_name_that_a_daemon_does_not_find_is_unlisted_and_has_similar_ones():
+    """A search finds neither files nor private datasets, so the name may exist."""
     six = [f"a:L{number}.ms" for number in range(6)]
     resolution = found_by_daemon(*six, "L7.ms", "L8.ms", dids=["a:L7.MS", *six], scope="a")
-    assert resolution.unknown_names.keys() == {"L7.ms"}
-    assert "did you mean a:L7.MS?" in resolution.unknown_names["L7.ms"]
-    assert resolution.unlisted_dids == {"a:L7.ms", "a:L8.ms"}
-    assert "a:L8.ms" in resolution.unchecked_dids
+    assert resolution.unknown_names == {}
+    assert resolution.unlisted_dids == {"a:L7.ms": ("a:L7.MS",), "a:L8.ms": ()}
+    assert resolution.unchecked_dids >= {"a:L7.ms", "a:L8.ms"}
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("a:L7_SB055_uv.MS.tar", "a:L7_SB055_uv.MS"),  # a single file
+        ("a:L7_SB055_private.MS", "a:L7_SB055_privat.MS"),
+    ],
+)
+def test_single_files_and_private_names_beside_listed_ones_are_not_refused(name, near):
+    resolution = found_by_daemon(name, dids=[near])
+    assert (resolution.dids, resolution.problems) == ((name,), [])
+    assert resolution.unlisted_dids == {name: (near,)}
 
 
 def test_daemon_that_cannot_search_leaves_names_unchecked():
     resolution = found_by_daemon("L7.ms", dids=["a:L7.MS"], scope="a", is_broken=True)
     assert list(resolution.unreachable_catalogues) == ["daemon"]
     assert resolution.unchecked_dids == {"a:L7.ms"}
-    assert resolution.unlisted_dids == frozenset()
+    assert resolution.unlisted_dids == {}
     assert resolution.unknown_names == {}
 
 
@@ -180,7 +192,7 @@ def test_search_that_fails_says_nothing_about_a_did():
 
     resolution = resolve_names(["a:L7.ms"], settings(), [], [Deaf("daemon", [replica("a:L7.MS")])])
     assert resolution.unchecked_dids == {"a:L7.ms"}
-    assert resolution.unlisted_dids == frozenset()
+    assert resolution.unlisted_dids == {}
 
 
 def test_names_with_the_same_problem_share_one_sentence():

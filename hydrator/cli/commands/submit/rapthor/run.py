@@ -338,8 +338,13 @@ def _check_resolution(
         exit_on_problems([text])
     print_problems(*notices, *problems)
     if unlisted := sorted(resolution.unlisted_dids):
-        check = "the run waits for it: check the name, unless it is that of a single file"
+        check = (
+            "the run waits for it: check the name, unless it is that of a single file or a private dataset"
+        )
         print_problems(f"no catalogue of the daemon lists {shorten_list(unlisted)}; {check}")
+        for did in unlisted:
+            if similar := resolution.unlisted_dids[did]:
+                print_problems(f"{did}: did you mean {' or '.join(similar)}?")
     return resolution
 
 
