@@ -61,7 +61,7 @@ _MAX_ENDS = 16
 _ASKING_SECONDS = 10.0
 """After so long no further question about a single suspect begins between two polls."""
 _PAUSE_FACTOR = 10
-"""A single suspect is asked again after so many times the duration of its last question."""
+"""A single suspect is asked again after so many times the duration of its last question alone."""
 _PORTIONS_SECONDS = 120.0
 """After so long no further portion is asked in a poll."""
 _FIRST_PORTION = 500
@@ -414,9 +414,11 @@ class WorkerCatalogue:
         if self._is_closed:  # meanwhile; from here on close ends the second process
             second.close()
         with closing(second):
-            while todo and ends_left > 0 and (began_at := self._monotonic()) < ends_at:
+            while todo and ends_left > 0 and self._monotonic() < ends_at:
                 group = todo[:size]
                 try:
+                    self._start(second)
+                    began_at = self._monotonic()
                     self._ask_group(group, second, outcome)
                 except _WorkerEnded as end:
                     if not end.dids:  # its process did not start, or ended at a general question
@@ -494,6 +496,13 @@ class WorkerCatalogue:
             frozenset(summary.unmapped),
         )
 
+    def _start(self, worker: Supervised) -> None:
+        """Start the process of *worker*, if none runs; that it cannot start is the fault of no dataset."""
+        try:
+            worker.start()
+        except (WorkerFailed, WorkerRefused) as failure:
+            raise _WorkerEnded(WorkerFailed(str(failure)), frozenset()) from None
+
     def _exchange(
         self, worker: Supervised, request: Message, receive: Callable[[Mapping[str, Any]], None]
     ) -> Any:  # noqa: ANN401
@@ -506,12 +515,7 @@ class WorkerCatalogue:
             else:
                 receive(part)
 
-        try:
-            worker.start()
-        except WorkerFailed as failure:  # of no dataset
-            raise _WorkerEnded(failure, frozenset()) from None
-        except WorkerRefused as refusal:
-            raise CatalogueUnreachable(self.name, str(refusal)) from None
+        self._start(worker)
         try:
             answer = worker.exchange(request, self._quiet_seconds, on_part)
         except WorkerFailed as failure:
