@@ -60,8 +60,6 @@ _MAX_ENDS = 16
 """A poll starts its worker again at most so often: ten halvings find one dataset in a thousand."""
 _ASKING_SECONDS = 10.0
 """After so long no further question about a single suspect begins between two polls."""
-_PAUSE_FACTOR = 10
-"""A single suspect is asked again after so many times the duration of its last question alone."""
 _PORTIONS_SECONDS = 120.0
 """After so long no further portion is asked in a poll."""
 _FIRST_PORTION = 500
@@ -243,7 +241,9 @@ class WorkerCatalogue:
         self._suspects: dict[Did, str] = {}
         """Datasets at which the worker ended, those asked longest ago first, each with the reason."""
         self._again_at: dict[Did, float] = {}
-        """When to ask those again at which it ended alone: after a poll; the others are asked at its end."""
+        """When to ask those again at which it ended alone: after a poll and a pause as long as
+        the last question took; the others are asked at the end of a poll.
+        """
         self._start_thread = start_thread
         self._has_asked: Callable[[], bool] = lambda: True
         """Whether the questions after an earlier poll have ended; then ``_outcome`` has their answers."""
@@ -434,7 +434,7 @@ class WorkerCatalogue:
                 now = self._monotonic()
                 for did in group:
                     outcome.again_at.pop(did, None)
-                    outcome.again_at[did] = now + _PAUSE_FACTOR * (now - began_at)
+                    outcome.again_at[did] = now + (now - began_at)
 
     def _ask_group(self, group: list[Did], second: Supervised, outcome: _Outcome) -> None:
         try:
