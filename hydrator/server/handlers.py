@@ -4,8 +4,6 @@ Async handlers run in the event loop; the other handlers run in threads.
 """
 
 import gzip
-import threading
-import time
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -29,10 +27,10 @@ from .api.dataset_query import (
     parse_patterns,
     parse_set_keys,
 )
-from .limits import RateLimiter
+from .limits import QuestionQueue
 from .middleware import can_see_all_sites, client_of
 from .pages.why import BAD_JOB, render_why_page
-from .responses import HttpError, accepts_gzip, busy_error, bytes_response, html_response, json_response
+from .responses import HttpError, accepts_gzip, bytes_response, html_response, json_response
 from .view import ServerState, view_datasets, view_sets, view_sites
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
@@ -187,84 +185,30 @@ class StateRoutes:
         return json_response(request, {"ready": True})
 
 
-_SEARCHES_PER_SECOND: Final = 0.5
-_MAX_SEARCH_BURST: Final = 30
-MAX_SEARCHES: Final = 20
-"""Searches that run or wait; the server has 40 threads."""
-MAX_SEARCHES_OF_CLIENT: Final = 4
-SEARCH_WAIT_SECONDS: Final = 5.0
-"""The longest wait for the searches of other clients; a request may take 30 s, and a search 20 s."""
-_BUSY: Final = "the daemon searches the catalogues for others"
-
-
 @dataclass(eq=False)
 class SearchRoute:
-    """The search in the catalogues: one at a time, and few, because the catalogues answer each of them.
-
-    The clients have turns. Each has a bucket of its own; a second of a search costs as much as a request.
+    """The search in the catalogues.
 
     Attributes:
         get_state: returns the present state.
         find: searches the catalogues.
-        monotonic: seconds that never go back.
-        wait_seconds: the longest wait for a turn.
-        changed: notifies the searches that wait.
+        queue: the searches that run or wait.
     """
 
     get_state: StateGetter
     find: DatasetFinder
-    monotonic: Callable[[], float] = time.monotonic
-    wait_seconds: float = SEARCH_WAIT_SECONDS
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    _limiter: RateLimiter = field(init=False)
-    _clients: dict[object, Hashable] = field(init=False, default_factory=dict)
-    """The client of each search: first the search that runs, then those that wait, in order."""
-
-    def __post_init__(self) -> None:
-        self._limiter = RateLimiter(_SEARCHES_PER_SECOND, _MAX_SEARCH_BURST, self.monotonic)
+    queue: QuestionQueue = field(
+        default_factory=lambda: QuestionQueue("the daemon searches the catalogues for others")
+    )
 
     def get(self, request: Request) -> Response:
         """List the datasets in the catalogues that match `match=…&match=…` (`*`, `?`, `[…]`)."""
         patterns = parse_patterns(request.scope["query_string"])
-        search = self._enter(client_of(request.scope))
         try:
-            self._wait_for_turn(search)
-            names = self._find(search, patterns)
+            names = self.queue.ask(client_of(request.scope), lambda: self.find(patterns))
         except CatalogueError as error:
             raise HttpError(502, "search failed", f"catalogue {error.catalogue}: {error.reason}") from error
-        finally:
-            with self.changed:
-                del self._clients[search]
-                self.changed.notify_all()
         return _answer(request, self.get_state(), names=sorted(names))
-
-    def _enter(self, client: Hashable) -> object:
-        """Return a new search of *client* that waits for its turn."""
-        with self.changed:
-            clients = list(self._clients.values())
-            if len(clients) >= MAX_SEARCHES or clients.count(client) >= MAX_SEARCHES_OF_CLIENT:
-                raise busy_error(_BUSY, self.wait_seconds)
-            if wait_seconds := self._limiter.take(client):
-                raise busy_error("too many or too long searches of this client", wait_seconds)
-            search = object()
-            self._clients[search] = client
-            return search
-
-    def _wait_for_turn(self, search: object) -> None:
-        with self.changed:
-            if not self.changed.wait_for(lambda: next(iter(self._clients)) is search, self.wait_seconds):
-                raise busy_error(_BUSY, self.wait_seconds)
-
-    def _find(self, search: object, patterns: Collection[str]) -> Collection[Did]:
-        """Search now; then the other searches of the same client wait behind those of all other clients."""
-        started_at = self.monotonic()
-        try:
-            return self.find(patterns)
-        finally:
-            with self.changed:
-                client = self._clients[search]
-                self._limiter.charge(client, self.monotonic() - started_at)
-                self._clients = dict(sorted(self._clients.items(), key=lambda item: item[1] == client))
 
 
 def _answer(request: Request, state: ServerState, **parts: object) -> Response:
@@ -287,7 +231,7 @@ class JobRoute:
     def __init__(self, get_state: StateGetter, explain: JobExplainer | None) -> None:
         self._get_state = get_state
         self._explain = explain
-        self._lock = threading.Lock()
+        self._queue = QuestionQueue("the daemon explains other jobs")
 
     def get(self, request: Request) -> Response:
         """Return the page; the HTTP status says whether the daemon could explain the job."""
@@ -298,23 +242,20 @@ class JobRoute:
             )
             raise HttpError(403, "no tokens", detail)
         fields = {name: text.strip()[:_MAX_FIELD_CHARS] for name, text in request.query_params.items()}
-        answers, status = self._answer(fields, self._explain) if fields else ([], 200)
+        client = client_of(request.scope)
+        answers, status = self._answer(client, fields, self._explain) if fields else ([], 200)
         page = render_why_page(fields, answers, now=self._get_state().now)
         return html_response(request, page, status)
 
     def _answer(
-        self, fields: Mapping[str, str], explain: JobExplainer
+        self, client: Hashable, fields: Mapping[str, str], explain: JobExplainer
     ) -> tuple[list[RenderedAnswer] | str, int]:
         number = parse_job_number(fields.get("job", ""))
         if number is None or fields.keys() - {"job", "schedd"}:
             return BAD_JOB, 400
-        if not self._lock.acquire(blocking=False):
-            raise busy_error("the daemon is explaining another job", 5)
         try:
-            return explain(*number, fields.get("schedd") or None), 200
+            return self._queue.ask(client, lambda: explain(*number, fields.get("schedd") or None)), 200
         except ConfigError as error:
             return "; ".join(error.problems), 400
         except PoolError as error:
             return str(error), 404 if error.daemon.startswith("job ") else 502
-        finally:
-            self._lock.release()

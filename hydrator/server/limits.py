@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
+
+from .responses import busy_error
 
 MAX_CLIENTS: Final = 10_000
 """Remembered clients; above this number, the client of the oldest request gets a full bucket again."""
@@ -66,6 +70,78 @@ class RateLimiter:
             len(self._full_at) > MAX_CLIENTS or next(iter(self._full_at.values())) <= now
         ):
             self._full_at.popitem(last=False)
+
+
+QUESTIONS_PER_SECOND: Final = 0.5
+MAX_QUESTIONS: Final = 10
+"""Questions that run or wait in one queue; the three queues share the 40 threads of the server."""
+MAX_QUESTIONS_OF_CLIENT: Final = 4
+TURN_WAIT_SECONDS: Final = 5.0
+"""The longest wait for the questions of other clients; a request may take 30 s, and a question 20 s."""
+_T = TypeVar("_T")
+
+
+class QuestionQueue:
+    """A queue of questions that the catalogues or the schedds answer: one at a time, and few.
+
+    The clients have turns. Each has a bucket of its own; a second of an answer costs as much as a question.
+
+    Args:
+        busy: what the daemon does for other clients, for the message to a client that waited in vain.
+        burst: questions of one client that may come at once.
+        clock: seconds that never go back.
+        wait_seconds: the longest wait for a turn.
+        changed: notifies the questions that wait.
+    """
+
+    def __init__(
+        self,
+        busy: str,
+        burst: int = 30,
+        clock: Callable[[], float] = time.monotonic,
+        wait_seconds: float = TURN_WAIT_SECONDS,
+        changed: threading.Condition | None = None,
+    ) -> None:
+        self._busy, self._clock, self._wait_seconds = busy, clock, wait_seconds
+        self._changed = changed or threading.Condition()
+        self._limiter = RateLimiter(QUESTIONS_PER_SECOND, burst, clock)
+        self._clients: dict[object, Hashable] = {}
+        """The client of each question: first the one that runs, then those that wait, in order."""
+
+    def ask(self, client: Hashable, question: Callable[[], _T]) -> _T:
+        """Return the answer to the *question* of *client*, which runs when it has its turn.
+
+        Raises:
+            HttpError: the questions of others take too long, or there were too many of this client.
+        """
+        entry = self._enter(client)
+        try:
+            with self._changed:
+                if not self._changed.wait_for(lambda: next(iter(self._clients)) is entry, self._wait_seconds):
+                    raise busy_error(self._busy, TURN_WAIT_SECONDS)
+            started_at = self._clock()
+            try:
+                return question()
+            finally:
+                with self._changed:  # the client's other questions go behind those of all other clients
+                    self._limiter.charge(client, self._clock() - started_at)
+                    self._clients = dict(sorted(self._clients.items(), key=lambda item: item[1] == client))
+        finally:
+            with self._changed:
+                del self._clients[entry]
+                self._changed.notify_all()
+
+    def _enter(self, client: Hashable) -> object:
+        """Return a new entry for a question of *client* that waits for its turn."""
+        with self._changed:
+            clients = list(self._clients.values())
+            if len(clients) >= MAX_QUESTIONS or clients.count(client) >= MAX_QUESTIONS_OF_CLIENT:
+                raise busy_error(self._busy, TURN_WAIT_SECONDS)
+            if wait_seconds := self._limiter.take(client):
+                raise busy_error("too many or too slow questions of this client", wait_seconds)
+            entry = object()
+            self._clients[entry] = client
+            return entry
 
 
 def client_key(address: str) -> str:

@@ -15,6 +15,7 @@ from hydrator.domain.ports import ClusterJobs
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.api.dataset_query import MAX_NAME_COMPARED, find_similar_sites
 from hydrator.server.api.live import LiveUpdates
+from hydrator.server.middleware import client_of
 from hydrator.server.responses import bytes_response, html_response
 from hydrator.server.view import ServerState, view_sites
 
@@ -129,7 +130,7 @@ class PageRoutes:
             sentence = "The daemon does not ask the schedds about jobs: demand.ask_schedds is false."
             return _missing_response(request, "The jobs are not known", sentence, [])
         try:
-            answers = self.clusters.ask(int(text), schedd)
+            answers = self.clusters.ask(client_of(request.scope), int(text), schedd)
         except PoolError as error:
             return _missing_response(request, "The pool did not answer", f"{error}.", [], 502)
         found = {name: each for name, each in answers.items() if isinstance(each, ClusterJobs)}

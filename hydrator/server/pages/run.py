@@ -1,10 +1,9 @@
 """Page of one run, of the jobs that need one set of datasets, or of a cluster: how far they are."""
 
 import re
-import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,8 +11,7 @@ from hydrator.diagnostics.overview.runs import RunProgress
 from hydrator.domain.ads.openings import Openings, describe_outlook
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import ClusterJobs
-from hydrator.server.limits import RateLimiter
-from hydrator.server.responses import busy_error
+from hydrator.server.limits import TURN_WAIT_SECONDS, QuestionQueue
 
 from .html import PageContext, build_bar, render_page
 
@@ -22,54 +20,53 @@ ClusterReader = Callable[[int, str | None], Mapping[str, ClusterJobs | Unseen]]
 """Reads the jobs of a cluster, at all schedds or at one; returns schedds with jobs and silent ones."""
 _KEEP_SECONDS: Final = 5.0
 _MAX_KEPT: Final = 100
-_QUESTIONS_PER_SECOND: Final = 0.5
 _MAX_BURST: Final = 10
-_BUSY: Final = "the daemon asks the schedds about other clusters"
 
 
 @dataclass(eq=False)
 class ClusterQuestions:
-    """Questions about clusters: one at a time, and few, because the schedds answer each of them.
+    """Questions about clusters, which the schedds answer; an answer is kept for some seconds.
 
     Attributes:
         read: reads a cluster.
         monotonic: seconds that never go back.
+        wait_seconds: the longest wait for the questions of other clients.
     """
 
     read: ClusterReader
     monotonic: Callable[[], float] = time.monotonic
+    wait_seconds: float = TURN_WAIT_SECONDS
     _answers: OrderedDict[tuple[int, str | None], tuple[float, Mapping[str, ClusterJobs | Unseen]]] = field(
         init=False, default_factory=OrderedDict
     )
-    _limiter: RateLimiter = field(init=False)
-    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _queue: QuestionQueue = field(init=False)
 
     def __post_init__(self) -> None:
-        self._limiter = RateLimiter(_QUESTIONS_PER_SECOND, _MAX_BURST, self.monotonic)
+        busy = "the daemon asks the schedds about other clusters"
+        self._queue = QuestionQueue(busy, _MAX_BURST, self.monotonic, self.wait_seconds)
 
-    def ask(self, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:
-        """Return the schedds with jobs of *cluster*, and the silent ones; an answer is kept for some seconds.
+    def ask(self, client: Hashable, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:
+        """Return the schedds with jobs of *cluster*, and the silent ones.
 
         Raises:
-            HttpError: the daemon asks about another cluster, or there were too many questions.
+            HttpError: the questions of others take too long, or there were too many of this *client*.
             PoolError: the collector did not list the schedds.
         """
-        if not self._lock.acquire(blocking=False):
-            raise busy_error(_BUSY, _KEEP_SECONDS)
-        try:
-            known = self._answers.get((cluster, schedd))
-            if known and self.monotonic() < known[0]:
-                return known[1]
-            if wait_seconds := self._limiter.take("schedds"):
-                raise busy_error(_BUSY, wait_seconds)
+        until, answer = self._answers.get((cluster, schedd), (0.0, {}))
+        if self.monotonic() < until:
+            return answer
+        return self._queue.ask(client, lambda: self._read(cluster, schedd))
+
+    def _read(self, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:
+        """Ask the schedds, unless they answered while this question waited for its turn."""
+        until, answer = self._answers.get((cluster, schedd), (0.0, {}))
+        if self.monotonic() >= until:
             answer = self.read(cluster, schedd)
             self._answers.pop((cluster, schedd), None)
             self._answers[cluster, schedd] = (self.monotonic() + _KEEP_SECONDS, answer)
             if len(self._answers) > _MAX_KEPT:
                 self._answers.popitem(last=False)
-            return answer
-        finally:
-            self._lock.release()
+        return answer
 
 
 def render_run_page(

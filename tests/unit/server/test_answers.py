@@ -18,7 +18,8 @@ from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.view import DatasetView, SiteView
 from hydrator.server.auth import Grant, Role
-from hydrator.server.handlers import MAX_SEARCHES, SearchRoute
+from hydrator.server.handlers import SearchRoute
+from hydrator.server.limits import MAX_QUESTIONS, QuestionQueue
 from hydrator.server.middleware import client_of
 from hydrator.server.responses import HttpError
 from hydrator.server.view import ServerState, SetView
@@ -145,7 +146,7 @@ def test_search_is_limited_and_checks_its_query():
 class Search(SearchRoute):
     """A search route whose clock stands still, and that notes who waits and who is served."""
 
-    def __init__(self, *args, **parts):
+    def __init__(self, get_state, find, **parts):
         self.now, self.waiting, self.clients_served = 0.0, threading.Semaphore(0), []
 
         class Noting(threading.Condition):
@@ -153,7 +154,8 @@ class Search(SearchRoute):
                 self.waiting.release()
                 return super().wait(timeout)
 
-        super().__init__(*args, monotonic=lambda: self.now, changed=Noting(), **parts)
+        queue = QuestionQueue("busy", clock=lambda: self.now, changed=Noting(), **parts)
+        super().__init__(get_state, find, queue)
 
     def of(self, client: str, text: str = "lofar:*"):
         """Return the answer to a search of *client*."""
@@ -216,7 +218,7 @@ def test_search_waits_for_others_only_for_a_while_and_few_wait():
 def test_searches_that_wait_are_few():
     released = threading.Event()
     search = Search(lambda: STATE, lambda _: released.wait() and [], wait_seconds=3600)
-    threads = [threading.Thread(target=search.of, args=(f"{number}",)) for number in range(MAX_SEARCHES)]
+    threads = [threading.Thread(target=search.of, args=(f"{number}",)) for number in range(MAX_QUESTIONS)]
     for thread in threads:
         thread.start()
     for _ in threads[1:]:

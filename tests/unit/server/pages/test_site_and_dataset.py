@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from dataclasses import replace
 
 import httpx
@@ -278,27 +279,65 @@ def test_questions_about_clusters_are_few_and_answers_are_kept_for_seconds():
 
     questions = ClusterQuestions(read, lambda: clock[0])
     for _ in range(50):
-        questions.ask(1, None)
+        questions.ask("a", 1, None)
     assert asked == [1]
     clock[0] = 60.0
     for cluster in range(10):
-        questions.ask(cluster, None)
+        questions.ask("a", cluster, None)
     assert len(asked) == 11
     with pytest.raises(HttpError) as refused:
-        questions.ask(99, None)
+        questions.ask("a", 99, None)
     assert (refused.value.status_code, refused.value.headers) == (429, {"Retry-After": "2"})
-    clock[0] = 62.0
-    assert questions.ask(99, None) == {}
+    assert questions.ask("b", 99, None) == {}, "each client has its own bucket"
+    clock[0] = 70.0
+    assert questions.ask("a", 99, None) == {}
 
 
-def test_a_second_question_about_a_cluster_does_not_wait_for_the_first():
+def test_a_question_about_a_cluster_waits_for_the_first_only_for_a_while():
     def read(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
         with pytest.raises(HttpError, match="ask again"):
-            questions.ask(cluster, schedd)
+            questions.ask("b", cluster, schedd)
         return {}
 
-    questions = ClusterQuestions(read)
-    assert questions.ask(1, None) == {}
+    questions = ClusterQuestions(read, wait_seconds=0)
+    assert questions.ask("a", 1, None) == {}
+
+
+def test_a_known_answer_about_a_cluster_waits_for_no_other_question():
+    answers = {}
+
+    def read(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
+        if cluster == 2:
+            answers[1] = questions.ask("b", 1, None)
+        return {"ap1": Unseen("no answer in time")}
+
+    questions = ClusterQuestions(read, wait_seconds=0)
+    questions.ask("a", 1, None)
+    questions.ask("a", 2, None)
+    assert answers == {1: {"ap1": Unseen("no answer in time")}}
+
+
+def test_two_clients_that_ask_about_one_cluster_at_once_ask_the_schedds_once():
+    asked: list[int] = []
+    other_asks = threading.Event()
+
+    def read(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
+        asked.append(cluster)
+        if len(asked) == 1:
+            other.start()
+            other_asks.wait()
+        return {}
+
+    def clock() -> float:
+        if threading.current_thread() is other:
+            other_asks.set()
+        return 0.0
+
+    questions = ClusterQuestions(read, clock, wait_seconds=3600)
+    other = threading.Thread(target=questions.ask, args=("b", 1, None))
+    questions.ask("a", 1, None)
+    other.join()
+    assert asked == [1]
 
 
 # names that do not exist

@@ -126,7 +126,7 @@ def test_why_page_shows_a_failure_as_one_sentence(get, pool, trouble, status):
     assert f'<p class="notice">{trouble}</p>' in answer.text
 
 
-def test_why_page_answers_429_while_it_explains_another_job(get, pool):
+def test_why_page_answers_429_after_a_while_if_it_still_explains_another_job(get, pool):
     pool.patience = threading.Event()
     answers = []
     first = threading.Thread(target=lambda: answers.append(get("/why?job=7")))
