@@ -135,8 +135,8 @@ EXPRESSIONS = {
         f' strcat(" from ", {READ_SOURCE}) : "") : ""'
     ),
 }
-"""The match logic that each slot has, with the slot as MY and the job as TARGET; its source is
-hydrator/domain/ads/expressions.py, which has the same texts."""
+"""The match logic that each slot has, with the slot as MY and the job as TARGET. What each means is in
+hydrator/domain/ads/expressions.py."""
 
 HELP = """usage: startd_cron.py [--site NAME] (--url URL | --file PATH | --collector HOST) [options]
 

@@ -7,7 +7,6 @@ import pytest
 from hydrator import startd_cron as hook
 from hydrator.config.daemon import SitesSettings
 from hydrator.domain.ads.contract import CONTRACT_VERSION, ON_SLOTS, OPENING_ATTRIBUTES
-from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
 from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.model import Site
 from hydrator.submit import job_wrapper
@@ -40,7 +39,6 @@ UNTIL = "DataLocalityOpenUntil"
 def test_hook_and_daemon_have_the_same_attributes():
     assert hook.READERS.keys() == ON_SLOTS.keys()
     assert hook.OPENINGS == OPENING_ATTRIBUTES
-    assert hook.EXPRESSIONS == SLOT_EXPRESSIONS
     assert hook.CONTRACT == CONTRACT_VERSION
 
 

@@ -1,10 +1,10 @@
 """ClassAd expressions of the contract: the match logic in slots, and the short clauses of jobs.
 
 A site's ad has an entry for each demanded set of datasets, and each job with datasets has the key of its
-set. The logic that looks the key up is in the *slot*, once for all jobs: the hook prints SLOT_EXPRESSIONS
-(the slot merge too). A job carries a clause (:data:`HERE`) and a rank of ten words, which are the same for
-all jobs of a mode. The negotiator evaluates both at a match, the schedd when it reuses a claim, and the
-startd in ``START``. Pure texts.
+set. The logic that looks the key up is in the *slot*, once for all jobs: SLOT_EXPRESSIONS are texts of the
+hook, which is one file and prints them (the slot merge too). A job carries a clause (:data:`HERE`) and a rank
+of ten words, which are the same for all jobs of a mode. The negotiator evaluates both at a match, the schedd
+when it reuses a claim, and the startd in ``START``. Pure texts.
 
 Expressions of slots name the job's key and lane, its oldest acceptable age and the rounded end of its wait,
 and no other attribute of jobs: a value of its own in each job would make an autocluster for each job, because
@@ -15,6 +15,7 @@ or an error for any job and slot (tests/properties/test_expressions.py).
 import re
 from typing import Final, Literal
 
+from hydrator import startd_cron
 from hydrator.domain.ads import contract
 
 Mode = Literal["auto", "require", "wait"]
@@ -23,56 +24,16 @@ MODES: tuple[Mode, ...] = ("auto", "require", "wait")
 SIGNIFICANT_ATTRIBUTES: Final = (contract.KEY, contract.LANE, contract.MAX_AGE, contract.ANY_AFTER)
 """Job attributes that only expressions of slots name, so the schedd does not see that a match needs them."""
 
-_SHARE = "MY.DataLocalitySets[TARGET.DataLocalityKey]"
-_FRESH = (
-    "time() - (MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf)"
-    " < TARGET.DataLocalityMaxAge"
-)
-"""The facts of the job's set are not too old; undefined or an error at a slot without facts."""
-_NAME = 'strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)'
-OPEN_SECONDS: Final = f"(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: MY.DataLocalityOpen[{_NAME}])"
-"""The seconds of the read of an open set, or of the job's lane of it; else undefined or an error."""
-OPEN_SOURCE: Final = f"(MY.DataLocalityReadFrom[TARGET.DataLocalityKey] ?: MY.DataLocalityReadFrom[{_NAME}])"
-LOCAL_EXPRESSION: Final = f"({_SHARE} >= 1.0 && {_FRESH}) =?= true"
-"""The slot's site has all datasets of the job on disk, and the facts are not too old."""
-_KNOWN = f"({_SHARE} >= 0.0) =?= true"
-PACED_EXPRESSION: Final = "(time() < MY.DataLocalityOpenUntil) =?= true"
-"""The daemon paces the reads of this slot's site now."""
-OPEN_EXPRESSION: Final = f"(time() < MY.DataLocalityOpenUntil && {OPEN_SECONDS} >= 0) =?= true"
-"""The job's set, or its lane of the set, is open at the slot's site."""
-_WAITED = "time() >= TARGET.DataLocalityAnyAfter"
+OPEN_SECONDS, OPEN_SOURCE = startd_cron.READ_SECONDS, startd_cron.READ_SOURCE
+"""The seconds and the source of the read of an open set, or of the job's lane; else no number, no text."""
+PACED_EXPRESSION, OPEN_EXPRESSION = startd_cron.IS_PACED, startd_cron.IS_OPEN
+"""The daemon paces the reads of the slot's site now; the job's set, or its lane of the set, is open there."""
 KNOWN_FLOOR, UNKNOWN_FLOOR = -800_001.0, -1_000_000.0
 """``DataLocalityRank`` (s): the lowest with a known read time, and the one of a slot with nothing known.
 
 A read of more than 800,000 s (9 days) ranks as unknown, so a known read always ranks above an unknown one.
 """
-MAX_SOURCE_CHARS = 60
-"""Longest name of a source in ``DataLocalityOffer``.
-
-The text leaves out a longer name, and one with a quote, a backslash, a dollar sign or a letter beyond ASCII.
-"""
-
-
-def _offer() -> str:
-    is_plain = f'regexp("^[]^-~ !#%-[]{{1,{MAX_SOURCE_CHARS}}}$", {OPEN_SOURCE}) =?= true'
-    reading = f'strcat("read ", {OPEN_SECONDS}, " s", {is_plain} ? strcat(" from ", {OPEN_SOURCE}) : "")'
-    is_open = f"{OPEN_EXPRESSION} && isInteger({OPEN_SECONDS}) =?= true"
-    return f'MY.DataLocalityLocal =?= true ? "local" : {is_open} ? {reading} : ""'
-
-
-SLOT_EXPRESSIONS: Final = {
-    contract.LOCAL: LOCAL_EXPRESSION,
-    contract.AUTO: (
-        f"MY.DataLocalityLocal =?= true || {OPEN_EXPRESSION}"
-        f" || (({_WAITED}) =?= true && !({PACED_EXPRESSION} && {_KNOWN}))"
-    ),
-    contract.RANK: (
-        f"MY.DataLocalityLocal =?= true ? 0.0 : ({OPEN_EXPRESSION} && {OPEN_SECONDS} <= 800000) =?= true"
-        f" ? ({_KNOWN} ? {_SHARE} : 0.0) - 1.0 - {OPEN_SECONDS}"
-        f" : (({_SHARE} >= 0.0 && {_FRESH}) =?= true ? 100000.0 * {_SHARE} : 0.0) - 1000000.0"
-    ),
-    contract.OFFER: _offer(),
-}
+SLOT_EXPRESSIONS: Final = startd_cron.EXPRESSIONS
 """The attributes with the match logic, with the slot as MY and the job as TARGET.
 
 - ``DataLocalityLocal`` (boolean): all datasets of the job are here, and the facts are fresh.
@@ -83,10 +44,10 @@ SLOT_EXPRESSIONS: Final = {
   bytes ranks higher. Where it is not open, -1e6 plus 1e5 times the share of the set's bytes here.
 - ``DataLocalityOffer`` (string): ``local`` if all data is here, ``read 240 s from UK`` if the set is open,
   else empty. It has no quotes and no backslashes: START_TEXT puts it into the job's ad, and HTCondor holds
-  a job whose text it cannot expand.
-
-The hook has the same texts (tests/unit/test_hook_contracts.py).
+  a job whose text it cannot expand. So it leaves out a source's name with such a character, with a dollar
+  sign, beyond ASCII or of more than 60 characters.
 """
+LOCAL_EXPRESSION: Final = SLOT_EXPRESSIONS[contract.LOCAL]
 
 HERE: Final[dict[Mode, str]] = {
     "auto": "(TARGET.DataLocalityAuto ?: (time() >= MY.DataLocalityAnyAfter)) =?= true",
