@@ -33,6 +33,7 @@ from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing, St
 from hydrator.domain.model import to_unix
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.site_ads import names_any
+from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, ClockStepDetector, seconds_ahead
 from hydrator.state.command_files import CommandQueue
@@ -330,9 +331,11 @@ def _load_state(store: Store, now: datetime) -> ReconcileState:
     if (ahead := seconds_ahead(state, now)) <= TOLERATED_AHEAD_SECONDS:
         return state
     _log.error("state lost", why=f"it is dated {ahead:.0f} s in the future: the clock was set back")
-    held = state.held_losses.items()
     return ReconcileState(
-        held_losses={site: replace(one, started_at=now, last_confirmed_at=now) for site, one in held}
+        held_losses={
+            site: replace(one, started_at=now, last_confirmed_at=now, cause=HoldCause.CLOCK)
+            for site, one in state.held_losses.items()
+        }
     )
 
 

@@ -91,9 +91,9 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     (
         "held_sites",
         (
-            "Sites where the daemon holds a loss of datasets, by cause: too many datasets of the site"
-            " would vanish (site), too many of all sites together (all), or no catalogue lists the site any"
-            " more (unnamed)."
+            "Sites with a held loss of datasets, by cause: too many datasets of the site would vanish"
+            " (site), too many of all sites together (all), no catalogue lists the site any more (unnamed),"
+            " the clock was set back (clock)."
         ),
         ("cause",),
     ),

@@ -35,7 +35,7 @@ from hydrator.reconcile.site_ads import (
 )
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
-from hydrator.reconcile.snapshot.removal_guard import GuardResult, HeldLoss, LossCheck
+from hydrator.reconcile.snapshot.removal_guard import GuardResult, HeldLoss, HoldCause, LossCheck
 from hydrator.reconcile.state import ReconcileState
 
 Answer = Survey | Unseen | Pending
@@ -92,7 +92,7 @@ def evaluate(
     cycle = _Cycle(state, memories, demand, settings, budget, now)
     guard = cycle.hold_losses(approved_losses or {})
     continued = cycle.continue_holds((withheld_reasons or {}).keys(), approved_losses or {})
-    holds = {**continued, **guard.held_losses}
+    holds = {**guard.held_losses, **continued}
     guard = replace(guard, held_losses=dict(sorted(holds.items())))
     snapshot = build_snapshot(
         guard.memories,
@@ -171,13 +171,15 @@ class _Cycle:
     def continue_holds(
         self, withheld_sites: AbstractSet[Site], approved_losses: Mapping[Site, AbstractSet[Did]]
     ) -> dict[Site, HeldLoss]:
-        """Return the holds of withheld sites: a daemon whose clock was set back has them without facts.
+        """Return the holds of withheld sites that a daemon whose clock was set back has without facts.
 
         A dataset is held until a catalogue lists it at the site again, or the operator approves its loss.
         """
         holds = {}
         for site in self.state.held_losses.keys() & withheld_sites:
             held = self.state.held_losses[site]
+            if held.cause is not HoldCause.CLOCK:
+                continue
             missing = {
                 did: polls
                 for did, polls in held.missing_polls.items()

@@ -146,6 +146,8 @@ class CataloguePoller:
         self._asked_dids: dict[str, frozenset[Did]] = {}
         self.search_failures: dict[str, str] = {}
         """The reason, by catalogue, why its last search for the patterns failed."""
+        self.searched_names: set[str] = set()
+        """The catalogues that have been searched for the patterns."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -201,6 +203,7 @@ class CataloguePoller:
             for name, poll in self._running_polls.items()
             if poll.matches.done() and (dids := poll.matches.result()) is not None
         }
+        self.searched_names |= matches.keys()
         try:
             demanded.set_result(choose_dids(matches))
         except BaseException:
@@ -340,13 +343,12 @@ class DemandPoller:
             schedd for schedd, answer in self.answers.items() if isinstance(answer, ScheddDemand)
         }
 
-    def unanswered_sources(self, memory: DemandMemory) -> list[str]:
-        """Return the names, such as ``schedd ap1``, of schedds without an answer and without saved demand.
+    def unanswered_sources(self) -> list[str]:
+        """Return the names, such as ``schedd ap1``, of the schedds that have not answered yet.
 
         A schedd that has left the pool without an answer is one of them: a collector forgets a silent schedd.
         If the collector has never listed any schedd, return ``all schedds``.
         """
-        known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
         if self._pool and not self._has_listed_schedds:
             return ["all schedds"]
-        return sorted(f"schedd {schedd}" for schedd in self._listed_schedds - known_schedds)
+        return sorted(f"schedd {schedd}" for schedd in self._listed_schedds - self._answered_schedds)

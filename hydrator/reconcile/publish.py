@@ -3,8 +3,9 @@
 :class:`Withholding` chooses the sites whose published ads stay for now. A daemon without state does not know
 the demand of a schedd that does not answer, or the replicas of a catalogue that does not answer. The ad that
 was published before may have these datasets. So the daemon does not replace it until all schedds and
-catalogues have answered, or until MAX_WITHHOLD has passed. If a loss at the site was held when the clock was
-set back, the ad also stays while the loss is held.
+catalogues have answered, or until MAX_WITHHOLD has passed. Only answers since the start of the process count:
+those on disk may be of another configuration, in which sites have other names. If a loss at the site was held
+when the clock was set back, the ad also stays while the loss is held.
 
 :func:`plan` makes one action for each site of one publisher, with the reason. An ad is *due* if the publisher
 received it at least ``refresh_after`` ago; without a newer as_of only if the publisher drops ads after some
@@ -55,6 +56,7 @@ from hydrator.reconcile.poll import ParallelWorkers, UnfinishedWork
 from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.rivals import RivalDetector, find_recent_writers
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.threads import Threads
 
@@ -144,7 +146,6 @@ def _action(
 
 MAX_WITHHOLD: Final = timedelta(minutes=10)
 """After so long the missing catalogue or schedd does not come soon, and the published ads are too old."""
-_HELD_BEFORE_STEP: Final = "a loss was held when the clock was set back; the published ad is unchanged"
 
 
 class Withholding:
@@ -164,6 +165,7 @@ class Withholding:
         answers: Answers,
         published_sites: Collection[Site],
         unanswered_sources: Sequence[str],
+        searched_names: AbstractSet[str],
         demanded_dids: AbstractSet[Did],
         now: datetime,
     ) -> dict[Site, str]:
@@ -173,28 +175,30 @@ class Withholding:
             state: the state after the last cycle.
             answers: the answers of this cycle, by catalogue.
             published_sites: the sites that have, or may have, an ad at any publisher.
-            unanswered_sources: sources of demand, such as ``schedd ap1``, that have not answered since
-                the state was lost.
+            unanswered_sources: sources of demand, such as ``schedd ap1``, that have not answered since the
+                start of the process.
+            searched_names: the catalogues that have been searched for the patterns since then.
             demanded_dids: the datasets that the ads must know.
             now: aware UTC time of this cycle.
         """
-        lost_sites = sorted(
+        held = {site: one for site, one in state.held_losses.items() if one.cause is HoldCause.CLOCK}
+        lost_sites = frozenset(
             site
-            for site in {*published_sites, *state.held_losses}
+            for site in {*published_sites, *held}
             if site not in state.ads and not self._sites.is_retired(site)
         )
-        unsearched = [name for name in answers if self._has_patterns and name not in state.pattern_matches]
-        incomplete = [
-            name
-            for name, answer in answers.items()
-            if not _has_complete_memory(
-                state.memories.get(name), answer, demanded_dids, frozenset(lost_sites)
-            )
-        ]
-        reason = _choose_reason(unanswered_sources, unsearched, incomplete)
-        reasons = {
-            site: reason or _HELD_BEFORE_STEP for site in lost_sites if reason or site in state.held_losses
-        }
+        reasons = {}
+        if lost_sites:
+            unsearched = [name for name in answers if self._has_patterns and name not in searched_names]
+            incomplete = [
+                name
+                for name, answer in answers.items()
+                if not _has_answered(state.memories.get(name), answer, demanded_dids, lost_sites)
+            ]
+            reason = _choose_reason(unanswered_sources, unsearched, incomplete)
+            reasons = {
+                site: reason or held[site].text(0) for site in sorted(lost_sites) if reason or site in held
+            }
         self._started_at = (self._started_at or now) if reasons else None
         is_over = self._started_at is not None and abs(now - self._started_at) >= MAX_WITHHOLD
         return {} if is_over else reasons
@@ -215,20 +219,22 @@ def _choose_reason(
     return f"{reasons[0]}{more}; until then the published ad is unchanged" if reasons else None
 
 
-def _has_complete_memory(
+def _has_answered(
     memory: CatalogueMemory | None, answer: Answer, demanded_dids: AbstractSet[Did], sites: AbstractSet[Site]
 ) -> bool:
-    """Return True if *memory* or *answer* has an answer of the catalogue for each of *demanded_dids*.
+    """Return True if the catalogue has answered for each of *demanded_dids* since the start of the process.
 
     An answer without one of *sites*, at which the catalogue could not look, does not count.
     """
+    readings = answer.readings if isinstance(answer, Survey) else {}
     records = memory.records if memory else {}
-    if isinstance(answer, Survey):
-        return all(
-            not reading.unreachable_sites & sites if isinstance(reading, Seen) else did in records
-            for did, reading in answer.readings.items()
-        )
-    return memory is not None and memory.answered_at is not None and demanded_dids <= records.keys()
+    for did in demanded_dids:
+        reading = readings.get(did)
+        if not isinstance(reading, Seen):
+            reading = records[did].reading if did in records else None
+        if reading is None or reading.unreachable_sites & sites:
+            return False
+    return True
 
 
 PublishedAds = Mapping[Site, PublishedAd] | PublishError

@@ -330,7 +330,7 @@ class Reconciler:
     ) -> Evaluation:
         answers = {name: polls.answer(name, demand.dids) for name in self._polls.names}
         generations = highest_generations(published.values())
-        sources = self._schedds.unanswered_sources(state.demand)
+        sources, searched = self._schedds.unanswered_sources(), self._polls.searched_names
         shown_sites = set(generations)
         if any(isinstance(ads, PublishError) for ads in published.values()):
             # any of them may have an ad that could not be read
@@ -344,7 +344,7 @@ class Reconciler:
             now=now,
             approved_losses=approved_losses(commands),
             withheld_reasons=self._withholding.choose_sites(
-                state, answers, shown_sites, sources, demand.dids, now
+                state, answers, shown_sites, sources, searched, demand.dids, now
             ),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},
             make_openings=lambda snapshot: self._pacer.make(snapshot, demand, now),

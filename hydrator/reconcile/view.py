@@ -131,7 +131,8 @@ class HeldLossView:
 
     Attributes:
         since: first poll that showed the loss.
-        cause: site or all: too many datasets would vanish; unnamed: no catalogue lists the site.
+        cause: site or all: too many datasets would vanish; unnamed: no catalogue lists the site; clock: the
+            clock was set back during the hold.
         datasets: datasets that the change would remove.
         listed_count: datasets listed now.
         polls: polls that confirmed the loss.
@@ -509,7 +510,7 @@ def _view_loss(loss: HeldLoss, confirming_polls: int) -> HeldLossView:
         len(loss.missing_polls),
         loss.listed_count,
         loss.confirmations,
-        None if loss.cause is HoldCause.UNNAMED else confirming_polls,
+        confirming_polls if loss.can_be_confirmed else None,
         tuple(sorted(loss.missing_polls)[:MAX_EXAMPLES]),
     )
 

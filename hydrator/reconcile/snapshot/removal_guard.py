@@ -134,6 +134,7 @@ class HoldCause(StrEnum):
     SITE = "site"  # too many datasets of this site would vanish at once
     ALL = "all"  # too many datasets of all sites together would vanish at once
     UNNAMED = "unnamed"  # no catalogue lists this site any more
+    CLOCK = "clock"  # the clock was set back during a hold, so the facts that were held are gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +153,19 @@ class HeldLoss:
     cause: HoldCause
 
     @property
+    def can_be_confirmed(self) -> bool:
+        """Return True if further polls end the hold."""
+        return self.cause in {HoldCause.SITE, HoldCause.ALL}
+
+    @property
     def confirmations(self) -> int:
         """Return the number of further polls that confirmed the loss of every missing dataset."""
         return min(self.missing_polls.values(), default=0)
 
     def text(self, needed_polls: int) -> str:
         """Return a sentence with the numbers of the loss; *needed_polls* further polls end the hold."""
+        if self.cause is HoldCause.CLOCK:
+            return "a loss was held when the clock was set back; the published ad is unchanged"
         if self.cause is HoldCause.UNNAMED:
             datasets = format_count(len(self.missing_polls), "dataset")
             return f"no catalogue lists this site any more; the site's ad keeps {datasets}, each with its age"
@@ -269,11 +277,11 @@ class LossCheck:
     def _judge(self, site: Site, lost_dids: AbstractSet[Did]) -> _Loss:
         """Return the loss of *lost_dids* at *site*, and of the datasets held there that were not read again.
 
-        Polls confirm only a loss at a site that a catalogue lists, not a hold of the cause UNNAMED.
+        Polls confirm only a loss at a site that a catalogue lists, and whose facts are held.
         """
         held = self.held_losses.get(site)
         held_dids = held.missing_polls.keys() if held else frozenset[Did]()
-        previous = held if held and held.cause is not HoldCause.UNNAMED else None
+        previous = held if held and held.can_be_confirmed else None
         last_polls = previous.missing_polls if previous else {}
         unread = {did for did in held_dids if self.change.lists_now(did, site) and self._is_unread(site, did)}
         approved = self.approved_losses.get(site, frozenset()) & held_dids & (lost_dids | unread)

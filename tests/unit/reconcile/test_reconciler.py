@@ -22,11 +22,13 @@ from hydrator.domain.model import (
     QueuedJobs,
     Refresh,
     ScheddDemand,
+    Site,
     Unseen,
     Withdraw,
     to_unix,
 )
 from hydrator.domain.ports import Resources, SlotGroup
+from hydrator.domain.sites import MappedCatalogue, SiteMapping
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.misses import Miss
@@ -610,6 +612,86 @@ def test_lost_state_and_a_failed_search_leave_published_ads_unchanged():
     lost(world, rules=settings_with(patterns=("*",)), catalogues=[searchable])
     assert world.ask_and_run().held_reasons == {}
     assert L1 in states(world.collector)
+
+
+def test_an_answer_under_other_site_names_does_not_replace_an_ad_after_a_lost_state(tmp_path):
+    """The state was lost while CAM had an alias, which has gone again; dmapi has not answered since."""
+    world = World(replica(L1, CAM))
+    world.other.replicas = (replica(L2, CAM),)
+    world.run()
+    renamed = SiteMapping(aliases={CAM: Site("ELSEWHERE")})
+    catalogues = [MappedCatalogue(one, renamed) for one in (world.catalogue, world.other)]
+    lost(world, rules=settings_with(pins={L1, L2}), catalogues=catalogues)
+    world.ask_and_run()
+    with Store.open_to_write(tmp_path) as store:
+        store.save(world.cycle.state)
+    with Store.open_to_write(tmp_path) as store:
+        lost(world, rules=settings_with(pins={L1, L2}), state=store.load())
+    world.other.is_broken = True
+    why = "catalogue dmapi has not answered for all datasets yet"
+    assert world.ask_and_run().held_reasons[CAM].startswith(why)
+    assert L2 in states(world.collector)
+    world.other.is_broken = False
+    assert CAM not in world.ask_and_run().held_reasons
+    assert L2 in states(world.collector)
+
+
+def test_a_search_for_other_patterns_does_not_replace_an_ad_after_a_lost_state():
+    world = World(replica(L1, CAM), replica(L2, CAM), rules=settings_with(patterns=("*L1",)))
+    world.run()
+    world.other.is_broken = True  # so the ads are withheld
+    lost(world, rules=settings_with(patterns=("*L2",)))
+    assert CAM in world.ask_and_run().held_reasons
+    world.other.is_broken = False
+    world.catalogue = Unsearchable("rucio", world.catalogue.replicas, (CAM, RAL))
+    lost(world, rules=settings_with(patterns=("*L1",)), state=world.cycle.state)
+    why = "catalogue rucio has not been searched for the patterns yet"
+    assert world.ask_and_run().held_reasons[CAM].startswith(why)
+    assert L1 in states(world.collector)
+
+
+def test_names_under_another_default_scope_do_not_replace_an_ad_after_a_lost_state():
+    rules = {scope: Settings(daemon={"default_scope": scope}) for scope in ("lofar", "test")}
+    world = World(replica(L1, CAM), rules=rules["lofar"])
+    world.queues.queues = {"ap1": queue(L1.removeprefix("lofar:"))}
+    world.ask_and_run()
+    world.other.is_broken = True  # so the ads are withheld
+    lost(world, rules=rules["test"]).ask_and_run()
+    world.other.is_broken = False
+    lost(world, rules=rules["lofar"], state=world.cycle.state)
+    world.queues.queues = {"ap1": Unseen("no answer")}
+    why = "the demand of schedd ap1 is not known yet"
+    assert world.ask_and_run().held_reasons[CAM].startswith(why)
+    assert L1 in states(world.collector)
+
+
+def test_an_answer_without_the_site_does_not_replace_its_ad_in_later_cycles():
+    """The next cycle is for a new dataset, and the catalogue that cannot look at the site is still busy."""
+    world = World(replica(L1, CAM))
+    world.other.replicas = (replica(L2, CAM),)
+    world.run()
+    world.other.unreachable_sites = frozenset({CAM})
+    lost(world, rules=settings_with(pins={L1, L2}))
+    world.ask_and_run()
+    report = world.cycle.run(world.cycle.poll(is_due=False))
+    assert report.held_reasons[CAM].startswith("catalogue dmapi has not answered for all datasets yet")
+    assert L2 in states(world.collector)
+
+
+def test_a_loss_that_polls_confirm_while_ads_are_withheld_delays_no_ad_longer():
+    many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
+    rules = settings_with(pins=(one.did for one in many), confirm_polls=2)
+    world = World(*many, rules=rules)
+    world.run()
+    world.queues.queues = {"ap1": Unseen("no answer")}
+    lost(world, rules=rules).ask_and_run()
+    world.catalogue.replicas = ()
+    world.ask_and_run()
+    world.queues.queues = {"ap1": queue()}
+    assert "would leave the ad at once" in world.ask_and_run().held_reasons[CAM]
+    assert world.collector.ads[CAM].as_of > NOON  # published, with the facts that are held
+    assert world.ask_and_run().held_reasons == {}
+    assert states(world.collector) == "[]"
 
 
 def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
