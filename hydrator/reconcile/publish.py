@@ -151,7 +151,8 @@ MAX_WITHHOLD: Final = timedelta(minutes=10)
 class Withholding:
     """The choice of sites whose published ads the daemon does not replace yet.
 
-    The daemon replaces all ads at the latest MAX_WITHHOLD after the first cycle that withheld a site.
+    The daemon replaces all ads at the latest MAX_WITHHOLD after the first cycle that withheld a site. A loss
+    that was held when the clock was set back is held for so long, over restarts too, while it is demanded.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -181,7 +182,13 @@ class Withholding:
             demanded_dids: the datasets that the ads must know.
             now: aware UTC time of this cycle.
         """
-        held = {site: one for site, one in state.held_losses.items() if one.cause is HoldCause.CLOCK}
+        held = {
+            site: one.text(0)
+            for site, one in state.held_losses.items()
+            if one.cause is HoldCause.CLOCK
+            and now - one.started_at < MAX_WITHHOLD
+            and not one.missing_polls.keys().isdisjoint(demanded_dids)
+        }
         lost_sites = frozenset(
             site
             for site in {*published_sites, *held}
@@ -196,9 +203,7 @@ class Withholding:
                 if not _has_answered(state.memories.get(name), answer, demanded_dids, lost_sites)
             ]
             reason = _choose_reason(unanswered_sources, unsearched, incomplete)
-            reasons = {
-                site: reason or held[site].text(0) for site in sorted(lost_sites) if reason or site in held
-            }
+            reasons = {site: reason or held[site] for site in sorted(lost_sites) if reason or site in held}
         self._started_at = (self._started_at or now) if reasons else None
         is_over = self._started_at is not None and abs(now - self._started_at) >= MAX_WITHHOLD
         return {} if is_over else reasons

@@ -666,8 +666,13 @@ class Laws:
                 elif text is None:
                     self.add("truth", f"{source} has no ad of {shown_as}")
                 else:
-                    ad = hook.read_ad(text.encode(), shown_as, to_unix(world.clock()))
-                    self._check_truth(f"{source}'s ad of {shown_as}", site, ad, self._fresh_seconds + extra)
+                    what, now = f"{source}'s ad of {shown_as}", to_unix(world.clock())
+                    try:
+                        ad = hook.read_ad(text.encode(), shown_as, now)
+                    except hook.InvalidAd as error:
+                        self.add("truth", f"{what}: {error}")
+                    else:
+                        self._check_truth(what, site, ad, self._fresh_seconds + extra)
         return None
 
     def check_from_nothing(self, fresh: "World") -> None:

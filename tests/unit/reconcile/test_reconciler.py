@@ -35,6 +35,7 @@ from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.publish import PublishTarget, apply_plan
 from hydrator.reconcile.reconciler import Reconciler, read_all
 from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import LeftOutView
 from hydrator.state.store import Store
@@ -692,6 +693,43 @@ def test_a_loss_that_polls_confirm_while_ads_are_withheld_delays_no_ad_longer():
     assert world.collector.ads[CAM].as_of > NOON  # published, with the facts that are held
     assert world.ask_and_run().held_reasons == {}
     assert states(world.collector) == "[]"
+
+
+def hold_at_clock_step(world, *, pins=frozenset({L1})) -> None:
+    """Start a daemon again whose clock was set back while it held the loss of L1."""
+    state = ReconcileState(
+        held_losses={CAM: HeldLoss(world.clock(), world.clock(), {L1: 0}, 1, HoldCause.CLOCK)}
+    )
+    lost(world, rules=settings_with(pins=pins), state=state)
+
+
+def test_a_loss_held_when_the_clock_was_set_back_withholds_the_ad_for_ten_minutes_over_restarts():
+    world = World(replica(L1, CAM))
+    world.run()
+    world.catalogue.replicas = ()
+    hold_at_clock_step(world)
+    why = "a loss was held when the clock was set back; the published ad is unchanged"
+    assert world.ask_and_run().held_reasons == {CAM: why}
+    lost(world, rules=settings_with(pins={L1}), state=world.cycle.state)
+    assert world.ask_and_run(8 * MINUTE).held_reasons == {CAM: why}
+    assert L1 in states(world.collector)
+    assert world.ask_and_run().held_reasons == {}
+    assert states(world.collector) == "[]"
+
+
+def test_a_loss_held_when_the_clock_was_set_back_is_over_if_nobody_demands_it_any_more():
+    world = World(replica(L1, CAM), replica(L2, CAM))
+    world.run()
+    world.catalogue.replicas = (replica(L2, CAM),)
+    hold_at_clock_step(world, pins={L2})
+    world.queues.queues = {"ap1": Unseen("no answer")}  # it may demand L1
+    assert CAM in world.ask_and_run().held_reasons
+    world.queues.queues = {"ap1": queue(L1)}
+    assert CAM in world.ask_and_run().held_reasons
+    hold_at_clock_step(world, pins={L2})
+    world.queues.queues = {"ap1": queue(L2)}
+    assert world.ask_and_run().held_reasons == {}
+    assert states(world.collector) == f"['{L2}'=\"AVAILABLE\"]"
 
 
 def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
