@@ -36,7 +36,7 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.staging import StagingMetrics
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.diagnostics.overview.saved import ReloadFailure, Status
+from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.why.query import WhyResult
 from hydrator.domain.ads.contract import ON_JOBS, ON_RUNS, ON_SLOTS, ON_SLOTS_ONLY
 from hydrator.reconcile.history import DatasetChange
@@ -393,7 +393,7 @@ ENTRIES: Mapping[str, Any] = {
     "changes": DatasetChange,
     "sites of a dataset": FactView,
     "credentials": Credential,
-    "reload": ReloadFailure,
+    "reload": Reload,
 }
 """The types of the entries in these outputs, by their key."""
 

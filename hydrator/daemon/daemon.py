@@ -27,7 +27,7 @@ from hydrator.config import Settings, load
 from hydrator.daemon.cycles import CycleRunner, TaskGuard
 from hydrator.daemon.process import ServiceManager, Watchdog, limit_arenas
 from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine, Runtime, Turns, close_parts
-from hydrator.diagnostics.overview.saved import RELOAD_REPORT, ReloadFailure
+from hydrator.diagnostics.overview.saved import RELOAD_REPORT, Reload
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing, StateError
 from hydrator.domain.model import to_unix
@@ -182,6 +182,7 @@ class Daemon:
         while (end := self._next_signal()) == "reload":
             self._service_manager.notify_reloading()
             if not (problems := self._find_problems()):
+                self._save_reload(Reload(to_unix(self._machine.clock()), ()))
                 break
             self._report_reload(problems)
             _log.error("reload refused, the old configuration stays", problems=problems)
@@ -299,10 +300,13 @@ class Daemon:
     def _report_reload(self, problems: Sequence[str]) -> None:
         """Report to the metrics and ``hydrator status`` whether the daemon uses the configuration on disk."""
         self._metrics.set_reload_result(is_successful=not problems)
-        failure = ReloadFailure(to_unix(self._machine.clock()), tuple(problems)) if problems else None
+        failure = Reload(to_unix(self._machine.clock()), tuple(problems)) if problems else None
         self._context.reload = failure
-        with contextlib.suppress(StateError):
-            self._store.save_report(RELOAD_REPORT, failure)
+        self._save_reload(failure)
+
+    def _save_reload(self, reload: Reload | None) -> None:
+        with contextlib.suppress(StateError):  # the next save of the state reports the error
+            self._store.save_report(RELOAD_REPORT, reload)
 
     def stop(self) -> bool:
         """Stop the daemon; wait for the running cycle, but not longer than a time limit.

@@ -16,7 +16,7 @@ from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
-from hydrator.diagnostics.overview.saved import ReloadFailure
+from hydrator.diagnostics.overview.saved import Reload
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.history import HistoryEntry
@@ -167,7 +167,7 @@ class DaemonContext:
     recent_changes: tuple[HistoryEntry, ...] = ()
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     staging: StagingOverview | None = None
-    reload: ReloadFailure | None = None
+    reload: Reload | None = None
     credentials: tuple[Credential, ...] = ()
 
     @property

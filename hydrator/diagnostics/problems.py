@@ -184,4 +184,4 @@ def describe_dataset(row: DatasetView, now: datetime) -> str:
     if not row.sites:
         similar = f"; {row.similar_names[0]} exists" if row.similar_names else ""
         return f"no catalogue has this dataset: check the spelling{similar}"
-    return f"no space in the ad of {', '.join(row.left_out_at)}" if row.left_out_at else ""
+    return f"no space in the ad of {shorten_list(row.left_out_at)}" if row.left_out_at else ""

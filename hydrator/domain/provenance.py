@@ -1,7 +1,6 @@
 """Provenance of each fact (source, time, call), shown by ``hydrator datasets --why``."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +14,7 @@ _PRIVATE_FIELDS = ("call", "storage")
 
 def provenance_to_row(provenance: Provenance) -> dict[str, Any]:
     """Return the fields of *provenance* that have a value, for JSON."""
-    row = {key: value for key, value in asdict(provenance).items() if value}
+    row = {key: value for key in Provenance.__slots__ if (value := getattr(provenance, key))}
     for key in _TIME_FIELDS:
         if key in row:
             row[key] = to_unix(row[key])

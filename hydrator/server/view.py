@@ -10,7 +10,7 @@ from hydrator.config import StorageArea
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
-from hydrator.diagnostics.overview.saved import ReloadFailure, Status
+from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Openings
@@ -75,7 +75,7 @@ class ServerState:
     changes: Sequence[HistoryEntry] = ()
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     staging: StagingOverview | None = None
-    reload: ReloadFailure | None = None
+    reload: Reload | None = None
     credentials: Sequence[Credential] = ()
     storage: Sequence[StorageArea] = ()
 

@@ -9,6 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hydrator.diagnostics.overview.saved import load_status
+from hydrator.state.database import owner_of
+from hydrator.state.store import Store
+from hydrator.wiring import system_clock
 from testbed.files import write_secret
 from testbed.patience import wait_for
 from testbed.ports import free_port
@@ -84,6 +88,25 @@ def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon):
     await_reload(daemon)
     assert daemon.metric(OK) == 1
     assert "reload" not in daemon.command("status").stdout
+    assert daemon.end() == 0
+
+
+def test_status_knows_the_daemon_also_while_it_executes_itself_again(daemon):
+    daemon.start()
+    state_dir, owners, problems = daemon.folder / "state", set(), set()
+
+    def has_reloaded() -> bool:
+        with Store.open_to_read(state_dir) as store:
+            owners.add(owner := owner_of(state_dir))
+            problems.add(load_status(store, system_clock(), owner, 1).daemon_problem)
+        return len(lines(daemon, "running")) > len(lines(daemon, "reloading")) > 0
+
+    wait_for(lambda: daemon.metric("hydrator_cycles_total") >= 1, "a cycle")
+    reload(daemon)
+    while not has_reloaded():  # without a pause: the new process needs the lock at once
+        assert daemon.alive
+    assert None in owners
+    assert problems == {None}
     assert daemon.end() == 0
 
 

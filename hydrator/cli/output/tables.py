@@ -180,6 +180,7 @@ def _dataset_cells(row: DatasetView, now: datetime) -> Iterable[tuple[str, ...]]
         yield (*dataset, "-", nothing if row.demanded else "not asked", "", note)
     for fact in row.sites:
         yield (*dataset, fact.site, fact.state + format_percent(fact.fraction), _ago(fact.as_of, now), note)
+        note = ""  # it is about the dataset, and one text; a long one on each line took most of the time
 
 
 def print_provenance(rows: Iterable[DatasetSource], now: datetime) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.problems import hung_after_seconds, silence_reason
+from hydrator.domain.model import to_unix
 from hydrator.domain.units import UnixTime
 from hydrator.reconcile.view import REPORT_NAME, CycleView
 from hydrator.state.store import STAGING_REPORT, Store
@@ -17,15 +18,17 @@ else:
 
 CREDENTIALS_REPORT = "credentials"
 RELOAD_REPORT = "reload"
+_RELOAD_SECONDS = 60
+"""A reload that was accepted has ended by then: the old process has ended, and the new one has the lock."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReloadFailure:
-    """A reload of the configuration that failed.
+class Reload:
+    """A reload of the configuration.
 
     Attributes:
         at: time of the reload.
-        problems: problems of the configuration file.
+        problems: problems of the configuration file, which refuse it; none: the daemon executes itself again.
     """
 
     at: UnixTime
@@ -47,7 +50,7 @@ class Status:
     cycle: CycleView | None
     staging: "StagingOverview | None"
     credentials: tuple[Credential, ...]
-    reload: ReloadFailure | None
+    reload: Reload | None
     daemon_problem: str | None
 
 
@@ -66,12 +69,15 @@ def load_status(store: Store, now: datetime, owner: str | None, poll_seconds: fl
     Raises:
         StateError: the state cannot be read.
     """
-    cycle = load_view(store)
+    cycle, reload = load_view(store), store.load_report(RELOAD_REPORT, Reload)
+    if reload and not reload.problems:
+        owner = owner or ("reloads" if to_unix(now) - reload.at <= _RELOAD_SECONDS else None)
+        reload = None
     return Status(
         cycle,
         _load_staging(store),
         store.load_report(CREDENTIALS_REPORT, tuple[Credential, ...]) or (),
-        store.load_report(RELOAD_REPORT, ReloadFailure),
+        reload,
         silence_reason(cycle.at if cycle else None, owner, now, hung_after_seconds(poll_seconds)),
     )
 

@@ -136,7 +136,7 @@ def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:
         remaining = [group for group in slots_left if cause not in causes_of(group)]
         has_lost_slots = len(remaining) < len(slots_left)
         slots_left = remaining
-        if has_lost_slots or (cause is MismatchCause.DATA and job.has_required_datasets):
+        if has_lost_slots or (cause is MismatchCause.DATA and job.has_required_datasets and job.is_bound):
             parts.append(f"{sum(group.slots for group in slots_left)} {_funnel_word(cause, job, now)}")
     return " → ".join(parts)
 

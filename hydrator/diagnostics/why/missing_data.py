@@ -251,7 +251,10 @@ def _find_reason(
     )
     age = format_duration(to_unix(now) - state.as_of)
     text = f"{did} was AVAILABLE {age} ago; the job {limit}"
-    return MissingReason.STALE, f"{text}: find the cause with hydrator status and hydrator check", ()
+    cause = "find the cause with hydrator status and hydrator check"
+    if group.hook_error:
+        cause = f"the hook there fails: {group.hook_error}"
+    return MissingReason.STALE, f"{text}: {cause}", ()
 
 
 def _find_reason_of_absence(

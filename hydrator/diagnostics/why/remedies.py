@@ -65,7 +65,7 @@ def _cause_remedy(
     cause: MismatchCause, job: JobFacts, group: SlotGroup, reasons: Sequence[Reason], now: datetime
 ) -> Remedy:
     if cause is MismatchCause.DATA:
-        return find_data_remedy(job, [each for each in reasons if each.cause is cause], group.site, now)
+        return find_data_remedy(job, [each for each in reasons if each.cause is cause], group, now)
     if cause is MismatchCause.UNREADABLE_DATA:
         return _misses_remedy(job, now)
     if cause is MismatchCause.BUSY and group.is_closed:
@@ -94,7 +94,7 @@ def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
     return Remedy(7, "the site's operator finds out why jobs cannot read the data there")
 
 
-def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], site: Site, now: datetime) -> Remedy:
+def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], group: SlotGroup, now: datetime) -> Remedy:
     missing = [one for reason in reasons for one in reason.missing_datasets]
     ways = []
     facts = [reason.set_facts for reason in reasons if reason.set_facts]
@@ -110,9 +110,11 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], site: Site, now: 
         cost = 2 if left <= _SHORT_WAIT_SECONDS else 3
         ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))
     if missing:
-        ways.append(_combine_dataset_remedies(job, missing, site))
+        ways.append(_combine_dataset_remedies(job, missing, group.site))
     can_be_freed = job.is_bound and not (job.is_freed or job.opens_paths)
-    if can_be_freed and is_all_here:
+    if missing and is_all_here and group.hook_error:
+        ways.append(Remedy(4, f"the site's operator repairs the hook: {group.hook_error}"))
+    elif can_be_freed and is_all_here and all(one.reason is not MissingReason.UNHYDRATED for one in missing):
         cluster = job.name.partition(".")[0]
         text = f"a queue super user runs hydrator run-anywhere {cluster}: then its data counts no more"
         ways.append(Remedy(6, text))

@@ -130,9 +130,12 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
     elif job.unplaced_universe:
         notes.append("data locality does not decide where a job of its universe runs")
     elif not job.is_bound:
+        why = "only ranks slots, or was not installed when the job was submitted"
+        if job.key is None:  # the transform gives a key to each job with datasets
+            why = "was not installed when the job was submitted: see hydrator pool-config"
         notes.append(
             "data locality does not restrict the job: its Requirements have no DataLocalityHere, because the"
-            " schedd's transform only ranks slots, or was not installed when the job was submitted"
+            f" schedd's transform {why}"
         )
     elif job.is_freed:
         notes.append(

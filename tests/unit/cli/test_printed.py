@@ -26,11 +26,11 @@ from hydrator.reconcile.result import build_knowledge
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, DatasetSource
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
-from hydrator.reconcile.view import DatasetView, PacingView, PublisherView, build_datasets
+from hydrator.reconcile.view import DatasetView, FactView, PacingView, PublisherView, build_datasets
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import add_similar_names
 from tests.command_line import run_hydrator
-from tests.factories import DAY, HOUR, L1, L2, NOON, ad, demand, report_of, view_of, want
+from tests.factories import CAM, DAY, HOUR, L1, L2, NOON, RAL, ad, demand, report_of, view_of, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
 SAFE = "\\x1b]0;pwned\\x07\\x1b[2J\\u202egnp\\ud800\\u2066\\x9b31m"
@@ -199,6 +199,17 @@ def test_dataset_is_absent_only_if_every_catalogue_answered(capsys, memory, stat
     assert f"- {state} " in text
     assert note in text
     assert status.cycle.demand.absent == ((TYPO,) if state == "nowhere" else ())
+
+
+def test_note_on_a_dataset_is_printed_once(capsys):
+    _, (row,) = cycle_of(
+        RIGHT, memories={"rucio": CatalogueMemory(NOON, frozenset({CAM, RAL}), {RIGHT: HERE})}
+    )
+    facts = [FactView(site, DatasetState.AVAILABLE, None, to_unix(NOON), {}) for site in (CAM, RAL)]
+    show.print_datasets([replace(row, sites=tuple(facts), left_out_at=(CAM, RAL))], NOON)
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("no space in the ad of CAM, RAL")
+    assert second.split() == [RIGHT, "1", RAL, "AVAILABLE", "0", "s", "ago"]
 
 
 def test_unknown_name_is_shown_with_the_nearest_known_one(capsys):

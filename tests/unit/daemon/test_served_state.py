@@ -20,7 +20,7 @@ from hydrator.daemon import http_frontend
 from hydrator.daemon.cycles import CycleRunner
 from hydrator.daemon.http_frontend import HttpFrontend
 from hydrator.daemon.runtime import Machine
-from hydrator.diagnostics.overview.saved import ReloadFailure
+from hydrator.diagnostics.overview.saved import Reload
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import CatalogueError
@@ -194,7 +194,7 @@ def test_ad_is_served_when_it_is_published_not_when_the_cycle_ends(cycles):
 def test_health_changes_between_two_cycles(cycles):
     cycles.run()
     cycles.hang_reason = "no step for an hour"
-    cycles.context.reload = ReloadFailure(to_unix(NOON), ("a bad line",))
+    cycles.context.reload = Reload(to_unix(NOON), ("a bad line",))
     assert cycles.get("/healthz").status_code == 503
     problems = cycles.frontend.build_state().problems
     assert {one.subject for one in problems} == {"daemon", "configuration"}

@@ -8,7 +8,7 @@ import pytest
 from hydrator.cli.output.tables import print_status
 from hydrator.diagnostics.check.findings import Finding, Level
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
-from hydrator.diagnostics.overview.saved import ReloadFailure, Status
+from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.problems import (
     LAST_CYCLE,
     describe_dataset,
@@ -139,7 +139,7 @@ def test_hung_daemon_is_reported_after_two_polls_and_a_stopped_one_at_once(last,
         ({"withheld_reasons": {CAM: "no answer yet"}}, []),
         ({"omitted_dids": {CAM: {L1}}}, ["hydrator status"]),
         (
-            {"reload": ReloadFailure(to_unix(NOON), ("daemon.poll_seconds: use a number",))},
+            {"reload": Reload(to_unix(NOON), ("daemon.poll_seconds: use a number",))},
             ["hydrator check"],
         ),
     ],

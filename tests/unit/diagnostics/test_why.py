@@ -274,6 +274,30 @@ def test_run_anywhere_is_offered_neither_for_a_typo_nor_for_a_site_without_slots
     assert RUN_ANYWHERE not in down.remedy
 
 
+@pytest.mark.parametrize("is_old", [False, True], ids=["no ad in the slot", "an old ad in the slot"])
+def test_hook_that_fails_is_repaired_before_a_job_runs_without_its_data(is_old):
+    known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
+    old = SlotDatasetState(False, "AVAILABLE", None, to_unix(NOON - 6 * HOUR)) if is_old else None
+    group = slots(MISSING, told=old, generation=7 if is_old else None, hook_error="CAM denies access (401)")
+    answer = explain(JOB, [group], known, now=NOON)
+    assert "the hook there fails: CAM denies access (401)" in answer.sites[0].reasons[0].text
+    assert answer.remedy.startswith("the site's operator repairs the hook: CAM denies access (401)")
+    assert "run-anywhere" not in answer.remedy
+
+
+def test_site_without_a_hook_gets_one_before_a_job_runs_without_its_data():
+    known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
+    answer = explain(JOB, [slots(MISSING, generation=None)], known, now=NOON)
+    assert answer.remedy == "install the hook at the site, or repair it (then the job matches at CAM)"
+
+
+@pytest.mark.parametrize(("key", "words"), [(None, "transform was not installed"), (L1, "only ranks slots")])
+def test_job_that_its_data_does_not_bind_has_no_slots_with_the_data(key, words):
+    answer = explain(replace(JOB, is_bound=False, key=key), [slots(FINE, number=2)], None, now=NOON)
+    assert answer.funnel == "2 slots"
+    assert words in answer.notes[0]
+
+
 MISSED_HERE = Clause(
     "member((TARGET.DataLocalitySite ?: TARGET.GLIDEIN_Site), MY.ChirpDataLocalityMissed) =!= true"
     " || time() > MY.ChirpDataLocalityMissedUntil", "false", "false",

@@ -12,7 +12,7 @@ from hydrator.diagnostics.overview import facts
 from hydrator.diagnostics.overview.saved import (
     RELOAD_REPORT,
     STAGING_REPORT,
-    ReloadFailure,
+    Reload,
     load_status,
     load_view,
 )
@@ -32,6 +32,7 @@ from tests.factories import (
     L1,
     L2,
     L3,
+    MINUTE,
     NOON,
     RAL,
     ad,
@@ -96,13 +97,20 @@ def test_status_has_the_credentials_and_the_refused_reload(store):
         Credential("a token", "tokens", Renewer.OPERATOR, NOON + 24 * HOUR),
     )
     MaintenanceTasks(context_with(store=store))._check_credentials(lambda: list(credentials))
-    store.save_report(RELOAD_REPORT, ReloadFailure(to_unix(NOON), ("a bad line",)))
+    store.save_report(RELOAD_REPORT, Reload(to_unix(NOON), ("a bad line",)))
     status = load_status(store, NOON, "7", 60)
     assert status.credentials == credentials
-    assert status.reload == ReloadFailure(to_unix(NOON), ("a bad line",))
+    assert status.reload == Reload(to_unix(NOON), ("a bad line",))
     assert (status.cycle, status.staging, status.daemon_problem) == (None, None, None)
     store.save_report(RELOAD_REPORT, None)
     assert load_status(store, NOON, "7", 60).reload is None
+
+
+def test_daemon_that_executes_itself_again_counts_as_running_for_a_minute(store):
+    store.save_report(RELOAD_REPORT, Reload(to_unix(NOON), ()))
+    during, after = (load_status(store, NOON + age, None, 60) for age in (MINUTE, 2 * MINUTE))
+    assert (during.reload, during.daemon_problem) == (None, None)
+    assert after.daemon_problem == "no daemon runs here; no cycle has ended yet"
 
 
 def test_status_does_without_rows_that_cannot_be_decoded(store):
