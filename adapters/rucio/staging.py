@@ -364,7 +364,7 @@ class RucioStager:
         A dataset whose query fails alone is in *errors*.
 
         Raises:
-            CatalogueError: the server did not answer, or the queries of all *dids* failed.
+            CatalogueError: the server did not answer.
         """
         infos = self._resolver.resolve_uncached(dids, errors)
         locks = self._query_locks({did for did, info in infos.items() if info.kind == "DATASET"}, errors)
@@ -385,8 +385,6 @@ class RucioStager:
                 sizes[did] = self._measure(infos[did], members)
             except FAILURES_ALONE as error:
                 errors[did] = error
-        if errors and dids <= errors.keys():
-            raise errors[min(errors)]
         return list(found.values()), {did: size for did, size in sizes.items() if size}
 
     def _query_locks(self, dids: Dids, errors: DidErrors) -> dict[Did, _LockedRules]:
@@ -509,14 +507,17 @@ class RucioStager:
             fetched = fetch_rules(self._queries, query.rules - own.keys(), self._parse)
             failed = {each: one for each, one in fetched.items() if isinstance(one, CatalogueError)}
             for error in failed.values():
-                if query.rules <= failed.keys() or not isinstance(error, FAILURES_ALONE):
+                if not isinstance(error, FAILURES_ALONE):
                     raise error
             own |= {one.id: one for one in fetched.values() if isinstance(one, ExistingRule) and one.is_ours}
             found, sizes = self._find(query.dids, query.sites, errors, now) if query.dids else ([], {})
+            unread = dict((*failed.items(), *errors.items()))
+            if unread and query.dids | query.rules <= unread.keys():
+                raise unread[min(unread)]
             spaces = self._storages.read_spaces(query.spaces)
         others = (rule for rule in found if not (rule.is_ours and rule.id in own))
-        unread = {each: error.reason for each, error in (*failed.items(), *errors.items())}
-        return StagingAnswer((*own.values(), *others), sizes, spaces, unread)
+        reasons = {each: error.reason for each, error in unread.items()}
+        return StagingAnswer((*own.values(), *others), sizes, spaces, reasons)
 
     def request(self, order: StagingOrder) -> str:
         """See :class:`hydrator.domain.staging_ports.Stager`."""

@@ -46,7 +46,7 @@ from .view import DataView, LiveNeed, LiveNeeds
 PIN_LIFETIME = 2 * DAY
 """Lifetime of a pin; a pin is set only if the last rule ends within half of it."""
 _RULES_AGE = timedelta(minutes=15)
-"""A plan uses the rules of data on disk up to this age; rules that end soon are read in each step."""
+"""A plan uses the rules of data on disk up to this age; those that move or end soon are read in each step."""
 _NO_MATCH = "does not match the rest of the jobs' requirements"
 _ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
 _HALTED = frozenset({RequestState.STUCK, RequestState.UNAPPROVED})
@@ -71,10 +71,13 @@ class CatalogueFacts:
     halted: str = ""
 
     def is_due(self, did: Did, now: datetime) -> bool:
-        """Return whether the rules of *did* must be read again: too old, or one of them ends soon."""
+        """Return whether to read the rules of *did* again: too old, or one of them moves, or ends soon."""
         if did not in self.rules or now - self.read_at[did] >= _RULES_AGE:
             return True
-        return any(one.expires_at and one.expires_at < now + 2 * _RULES_AGE for one in self.rules[did])
+        return any(
+            one.last_moment < now + 2 * _RULES_AGE or (one.state in _ON_THE_WAY and not one.is_whole)
+            for one in self.rules[did]
+        )
 
     def forget_all_but(self, dids: AbstractSet[Did]) -> None:
         """Forget the rules and sizes of all datasets but *dids*."""
@@ -435,6 +438,10 @@ class _Planner:
             return refuse(f"{site} {_NO_MATCH}")
         if reason := self._explain_refusal(facts, site, missing, StagingKind.STAGE):
             return refuse(reason)
+        if did := next(
+            (did for did in missing if self.view.state(did, site) is DatasetState.UNAVAILABLE), ""
+        ):
+            return refuse(f"{did} is at {site}, whose storage cannot be read now")
         joined, wanted, reason = self._split_missing(missing, facts, site)
         if reason or not wanted:
             self.joined |= joined
@@ -496,9 +503,10 @@ class _Planner:
         for did in missing:
             if (did, site) in self.brought:
                 own = self.table.by_key.get((did, site))
-                joined[did, site] = (
-                    f"our request {own.rule or own.batch}" if own else "a request of this step"
-                )
+                text = f"our request {own.rule or own.batch}" if own else "a request of this step"
+                if own and own.is_complete:
+                    text += ", which is complete, but its replicas were not seen there yet"
+                joined[did, site] = text
                 continue
             others = facts.others_at(did, site)
             is_incoming = self.view.state(did, site) is DatasetState.STAGING
@@ -516,7 +524,7 @@ class _Planner:
     def _is_joinable(self, rule: ExistingRule) -> bool:
         """Return whether *rule* may still bring its data: not if it is stuck or not approved for a day."""
         if rule.state in _HALTED and rule.stuck_since:
-            return self.now - rule.stuck_since < STUCK_AFTER
+            return abs(self.now - rule.stuck_since) < STUCK_AFTER
         return rule.is_whole or rule.state in _ON_THE_WAY or rule.state is RequestState.UNAPPROVED
 
     def _explain_excess(self, site: Site, size: int, *, is_pin: bool = False) -> str:

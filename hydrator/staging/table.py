@@ -60,6 +60,7 @@ _FINAL_KINDS = frozenset({RefusalKind.NO_SOURCE, RefusalKind.UNKNOWN_DATASET})
 HALTED_STATES = frozenset(
     {RequestState.STUCK, RequestState.SUSPENDED, RequestState.FAILED, RequestState.UNAPPROVED}
 )
+_UNMOVED_STATES = HALTED_STATES | {RequestState.QUEUED}
 SHORTENED = "another user has shortened its lifetime in the catalogue"
 VANISHED = "the catalogue does not list it any more: it was denied, or deleted before its end"
 BY_OPERATOR = "cancelled by the operator"
@@ -219,8 +220,13 @@ class Table:
         )
 
     def put(self, *requests: Request) -> "Table":
-        """Return the table with *requests* in the place of those with their keys; ended ones move."""
-        rows = {**self.by_key, **{one.key: one for one in requests}}
+        """Return the table with *requests* in the place of those with their keys or rules; ended ones move.
+
+        A rule of a request may be one that is there for another: Rucio puts one on a file onto its archive.
+        """
+        rules = {(one.catalogue, one.rule) for one in requests if one.rule}
+        rows = {key: one for key, one in self.by_key.items() if (one.catalogue, one.rule) not in rules}
+        rows |= {one.key: one for one in requests}
         return replace(
             self,
             requests=tuple(one for one in rows.values() if not one.ended_at),
@@ -405,12 +411,13 @@ def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Re
         one,
         rule=rule.id,
         state=rule.state,
+        bytes=max(one.bytes, rule.bytes or 0),  # a dataset that was opened again grows
         files=one.files if rule.files is None else rule.files,
         files_done=rule.files_done,
         expires_at=rule.expires_at,
         granted_seconds=granted,
         is_complete=rule.is_whole,
-        stuck_since=stuck_since if is_counted or rule.state in HALTED_STATES else None,
+        stuck_since=stuck_since if is_counted or rule.state in _UNMOVED_STATES else None,
         reason=one.reason if one.closed_until else rule.reason,
         blocked=rule.blocked,
     )
@@ -497,9 +504,9 @@ def _plan_write(one: Request, now: datetime, *, is_complete: bool) -> Write | No
     if one.called_at and abs(now - one.called_at) < (HOUR if one.problem else REPEAT_AFTER):
         return None
     left = one.expires_at - now if one.expires_at else timedelta.max
-    if one.closed_until and one.reason != SHORTENED:
+    if one.closed_until and (one.reason != SHORTENED or one.expires_at is None):
         return _cancel(one, one.reason, left)
-    if one.expires_at is None and not one.closed_until:
+    if one.expires_at is None:
         return Write(one, "renew", "it had no end")
     if is_wanted:
         given = min(one.lifetime_seconds, one.granted_seconds or one.lifetime_seconds)

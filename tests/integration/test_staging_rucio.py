@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rucio.staging import RucioStager, RuleOptions
+from adapters.rucio.staging import RucioStager, RuleOptions, build_comment
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import (
@@ -40,7 +40,7 @@ from tests.contracts.test_rucio_stager import STORAGES, add_other_account
 from tests.factories import MINUTE
 from tests.memory import TurnedClock
 from tests.rucio_contract import RucioTests, seeded
-from tests.staging_world import TERABYTE, StagingWorld, need, policy
+from tests.staging_world import BOB, TERABYTE, StagingWorld, need, policy
 
 __all__ = ["seeded"]
 pytestmark = pytest.mark.rucio
@@ -320,6 +320,43 @@ class TestController(StagingTests):
         world.step()
         [rule] = self.rules_on(did)
         assert rule["comment"].startswith("classad-hydrator stage for jobs at CAM")
+
+    def test_a_rule_of_ours_that_an_approver_denies_is_not_made_again(self, open_world):
+        """R18. The daemon lost its table, and finds its rule."""
+        did, world = self.add(), open_world()
+        words = {"comment": build_comment(make_order(did), self.scope, DISK), "lifetime": 86_400}
+        [rule] = self.server.do("replicate", did=did, rse=DISK, ask_approval=True, **words)
+        world.step_with(need(did, sites=[CAM]))
+        assert [(one.rule, one.state) for one in world.table.requests] == [(rule, RequestState.UNAPPROVED)]
+        self.server.do("deny_rule", rule=rule)
+        for _ in range(3):
+            world.step()
+        assert self.rules_on(did) == []
+        assert "it was denied, or deleted before its end; not asked again for" in world.reasons[0]
+
+    def test_two_users_wait_for_one_recall_from_the_tape_of_the_site(self, open_world):
+        did, world = self.add(at="CAM-TAPE"), open_world()
+        self.server.seed(("replicate", {"did": did, "rse": "CAM-TAPE"}), ("abacus", {}))
+        world.step_with(need(did, sites=[CAM]))
+        world.step_with(need(did, sites=[CAM]), need(did, user=BOB, sites=[CAM]))
+        [(disk, sources), _] = sorted((rule["rse"], rule["sources"]) for rule in self.rules_on(did))
+        assert (disk, sources) == (DISK, "rse_type=DISK|CAM-TAPE")
+        self.server.seed(("convey", {"rse": DISK}), ("abacus", {}))
+        [row] = world.step().requests
+        assert (row.is_complete, row.job_count) == (True, 2)
+        assert world.reasons == ["the data is complete at CAM"] * 2
+        assert [verb for verb, *_ in world.audit] == ["ask"]
+
+    def test_what_the_rule_of_another_account_brings_is_joined_and_the_rest_is_asked_for(self, open_world):
+        moving, missing, world = self.add("L1"), self.add("L2"), open_world()
+        theirs = self.server.do("replicate", did=moving, rse=DISK, account=self.other)[0]
+        world.step_with(need(moving, missing, sites=[CAM]))
+        assert world.overview.joined == {f"{moving} at CAM": f"the rule {theirs} of {self.other}"}
+        self.server.seed(("convey", {"rse": DISK}), ("abacus", {}))
+        world.step()
+        assert world.reasons == ["the data is complete at CAM"]
+        assert [rule["id"] for rule in self.rules_on(moving)] == [theirs]
+        assert [rule["rse"] for rule in self.rules_on(missing)] == [DISK]
 
     def test_a_file_inside_an_archive_arrives_with_its_archive_by_one_rule(self, open_world):
         did, world = Did(f"{self.scope}:inside"), open_world()

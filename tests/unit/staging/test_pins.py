@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydrator.domain.model import Did
+from hydrator.domain.model import Did, ReplicaState
 from hydrator.domain.staging_ports import RequestState
 from hydrator.staging.table import MAX_CALLS
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL
@@ -97,6 +97,18 @@ def test_a_rule_that_still_moves_the_dataset_keeps_nothing():
     world.stager.add_rule(L1, CAM, state=RequestState.STUCK, is_whole=False)
     world.step_with(run(L1))
     assert world.pins == {(L1, CAM)}
+
+
+def test_data_that_has_just_arrived_is_kept_by_its_rule():
+    world = StagingWorld(L1=1)
+    rule = world.stager.add_rule(L1, CAM, "carl", state=RequestState.MOVING)
+    world.put(L1, CAM, ReplicaState.STUCK, 0.5)
+    world.step_with(need(L1, sites=[CAM]))
+    world.stager.set(rule, state=RequestState.DONE)
+    world.put(L1, CAM)
+    world.step()
+    assert world.pins == set()
+    assert world.reasons == ["the data is complete at CAM"]
 
 
 def test_a_dataset_is_pinned_once_for_many_jobs():

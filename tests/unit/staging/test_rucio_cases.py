@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import ReplicaState
+from hydrator.domain.model import ReplicaState, Site
 from hydrator.domain.staging_ports import RequestState, StagingFailed
-from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
 from tests.memory_stager import Fault
 from tests.staging_world import DAY, StagingWorld, need, run
 
@@ -44,6 +44,18 @@ def test_rule_of_ours_that_cannot_be_read_counts_as_before_and_is_told():
     assert world.overview.problems == {"rule rule1": "HTTP 500"}
     assert world.overview.in_flight_bytes == {CAM: 2 * 10**12}
     assert world.stager.calls.count("request") == 2
+
+
+def test_unreadable_storage_closes_its_own_site_and_no_other():
+    """It is in a downtime, or its RSE is switched off; the rule there is as ever."""
+    world = StagingWorld(L1=1, L2=1)
+    for did in (L1, L2):
+        world.put(did, CAM, ReplicaState.UNAVAILABLE, 1.0)
+        world.stager.add_rule(did, CAM, "carl")
+        world.put(did, Site("ARCHIVE"), ReplicaState.ON_TAPE)
+    world.step_with(need(L1), need(L2, sites=[CAM]))
+    assert world.stages == {(L1, OSO)}
+    assert world.reasons == ["lofar:L2 is at CAM, whose storage cannot be read now"]
 
 
 # R12: Rucio keeps a rule after its end
@@ -119,6 +131,26 @@ def test_a_rule_of_others_that_does_not_move_is_joined_for_a_day_only_and_its_st
     assert world.stages == ({(L1, CAM)} if is_asked else set())
     text = f"the data is on its way to CAM by the rule rule1 of carl, which is {state.value} (no route)"
     assert world.reasons == ([] if is_asked else [text])
+
+
+def test_the_time_since_which_a_rule_is_stuck_may_be_odd():
+    world = StagingWorld(L1=1)
+    world.stager.add_rule(L1, CAM, "carl", state=RequestState.STUCK, stuck_since=NOON + 900 * DAY)
+    world.put(L1, CAM, ReplicaState.STUCK, 0.0)
+    world.step_with(need(L1, sites=[CAM]))
+    assert world.stages == {(L1, CAM)}
+
+
+def test_a_rule_of_ours_that_rucio_does_not_take_up_for_a_day_is_stuck():
+    """The state INJECT, without locks."""
+    world = StagingWorld(L1=1)
+    world.step_with(need(L1))
+    world.stager.set("rule1", state=RequestState.QUEUED, files=None)
+    [row] = world.step(HOUR).requests
+    assert not row.is_stuck
+    [row] = world.step(DAY).requests
+    assert row.is_stuck
+    assert "no file has arrived for 1 d" in row.description
 
 
 # R16: a pin's race
@@ -294,6 +326,41 @@ def test_a_rule_that_rucio_moved_to_an_archive_is_followed_by_its_id_with_its_wh
     assert (one.did, one.rule, one.state) == (L1, "rule1", RequestState.QUEUED)
     assert world.overview.in_flight_bytes == {CAM: 10**12}
     assert world.stager.calls.count("request") == 1
+
+
+def test_a_rule_on_an_archive_is_one_request_also_after_the_table_was_lost():
+    world = StagingWorld(L1=1)
+    zipped = {"is_ours": True, "state": RequestState.MOVING, "expires_at": NOON + 10 * DAY, "bytes": 10**12}
+    rule = world.stager.add_rule(L2, CAM, "hydrator", **zipped)
+    world.step()
+    world.stager.request = lambda order: rule  # the duplicate of the rule for L1 is on the archive
+    for _ in range(15):
+        world.step_with(need(L1, sites=[CAM]), after=10 * MINUTE)
+    assert "cancel" not in world.stager.calls
+    assert [(one.did, one.rule) for one in world.table.requests] == [(L1, rule)]
+    assert world.overview.in_flight_bytes == {CAM: 10**12}
+
+
+def test_a_dataset_that_was_opened_again_counts_with_what_rucio_moves_now():
+    world = StagingWorld(L1=1, L2=1)
+    world.step_with(need(L1))
+    del world.stager.sizes[L1]  # it is open
+    world.stager.set("rule1", bytes=20 * 10**12)
+    world.step_with(need(L1), need(L2, sites=[CAM]))
+    assert world.stages == {(L1, CAM)}
+    assert world.reasons[-1].startswith("1 TB at CAM would exceed the limit of 20 TB on the way to CAM")
+
+
+def test_a_rule_of_ours_that_another_user_shortened_and_then_left_without_an_end_is_ended():
+    world = StagingWorld(L1=1)
+    world.step_with(need(L1))
+    world.step()
+    world.stager.delete("rule1")
+    world.step()
+    world.stager.set("rule1", expires_at=None)
+    for _ in range(2):
+        world.step(11 * MINUTE)
+    assert world.stages == set()
 
 
 def test_a_container_of_unknown_size_counts_as_too_much():

@@ -174,9 +174,10 @@ def test_data_whose_rule_is_done_and_that_no_cycle_has_seen_yet_is_not_asked_for
     world = world_with(need(L1), L1=1)
     world.stager.set("rule1", state=RequestState.DONE)
     world.stager.spaces[CAM] = 50 * TERABYTE  # a new request would go to OSO
-    world.step()  # the replicas are not in the catalogue's answer yet
+    world.step()  # the replicas are not in the catalogue's answer yet, or never will be
     assert world.stages == {(L1, CAM)}
-    assert world.reasons == ["the data is on its way to CAM by our request rule1"]
+    rest = "which is complete, but its replicas were not seen there yet"
+    assert world.reasons == [f"the data is on its way to CAM by our request rule1, {rest}"]
 
 
 def test_a_rule_that_claims_completeness_without_replicas_stops_the_request():

@@ -139,6 +139,16 @@ def test_query_that_fails_for_one_dataset_leaves_the_others(stager, client, call
 
 
 @odd
+def test_the_only_dataset_that_fails_leaves_the_rules_of_ours(stager, client, error):
+    """Else a job with a dataset of a forbidden scope keeps all rules of ours from being renewed."""
+    client.add_rule("r2", L2, account="hydrator", comments=OUR_COMMENT)
+    fail_for_the_first(client, "list_did_rules", error)
+    answer = ask(stager, L1, rules=["r2"])
+    assert [one.id for one in answer.rules] == ["r2"]
+    assert set(answer.unread) == {L1}
+
+
+@odd
 @pytest.mark.parametrize("call", ["get_replication_rule", "list_dataset_replicas"])
 def test_rule_that_cannot_be_read_leaves_the_other_datasets(stager, client, call, error):
     for rule, did in (("r1", L1), ("r2", L2)):
