@@ -1,5 +1,7 @@
 """Command stager: a command of the operator makes the requests; see the port ``Stager``.
 
+It runs in a worker, which limits the time, memory and output of the command, and ends it with the daemon.
+
 The command is a list of words, run without a shell, once for each call. It reads one JSON object from its
 standard input and writes JSON objects, one a line, to its standard output. It has three actions: ``list``,
 ``request`` and ``cancel``. Its exit status says what happened:
@@ -7,19 +9,14 @@ standard input and writes JSON objects, one a line, to its standard output. It h
 =====  ==============================================================================================
 0      done; the output is complete
 3      refused: nothing happened; the last line of the standard error is the reason
-other  unknown: the command may have done something; the same holds after a timeout or an unreadable line
+other  unknown: the command may have done something; so is the end of the worker, or an unreadable line
 =====  ==============================================================================================
 """
 
 import json
-import os
-import signal
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from datetime import datetime, timedelta
-from tempfile import TemporaryFile
+from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
@@ -33,6 +30,7 @@ from hydrator.domain.staging_ports import (
     ExistingRule,
     RequestState,
     StagingAnswer,
+    StagingError,
     StagingFailed,
     StagingKind,
     StagingOrder,
@@ -46,8 +44,7 @@ from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_integer, valid_
 VERSION = 1
 _MAX_TEXT_CHARS = 500
 _STATES = {state.name.lower(): state for state in RequestState}
-_EXIT_DONE, _EXIT_REFUSED = 0, 3
-_WATCH_SECONDS = 0.1
+_EXIT_REFUSED = 3
 _ERROR_BYTES = 2000
 
 
@@ -183,96 +180,36 @@ def parse_answer(output: bytes) -> StagingAnswer:
     return StagingAnswer(tuple(rules), {did: size for did, size in sizes.items() if size}, spaces)
 
 
-# -- one run of the command
-
-
-def run_command(
-    words: Sequence[str], given: bytes, limit: timedelta, max_bytes: int
-) -> tuple[int | None, bytes, str]:
-    """Run *words* with *given* as standard input; after *limit*, kill its process group.
-
-    Returns:
-        Its exit status, its output, and the reason of a failure. The status is None if the command did not
-        start, was killed at its limit, or wrote more than *max_bytes*.
-    """
-    try:
-        with TemporaryFile() as standard_input, TemporaryFile() as output, TemporaryFile() as error:
-            standard_input.write(given)
-            standard_input.seek(0)
-            process = subprocess.Popen(
-                words, stdin=standard_input, stdout=output, stderr=error, start_new_session=True
-            )
-            status, problem = None, ""
-            try:
-                ends_at = time.monotonic() + limit.total_seconds()
-                while status is None and not problem:
-                    with suppress(subprocess.TimeoutExpired):
-                        status = process.wait(_WATCH_SECONDS)
-                    if max(os.fstat(file.fileno()).st_size for file in (output, error)) > max_bytes:
-                        problem = f"the command wrote more than {max_bytes} bytes"
-                    elif status is None and time.monotonic() > ends_at:
-                        problem = f"the command took longer than {limit.total_seconds():g} s"
-            finally:  # an exception here, such as KeyboardInterrupt, must not leave the command running
-                if status is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-            output.seek(0)
-            error.seek(max(0, error.seek(0, os.SEEK_END) - _ERROR_BYTES))
-            lines = error.read().decode("utf-8", "replace").split("\n")
-            last = next((line.strip() for line in reversed(lines) if line.strip()), f"exit status {status}")
-            return None if problem else status, output.read(max_bytes), problem or last
-    except (OSError, ValueError) as failure:
-        return None, b"", f"{words[0]} cannot be run: {failure}"
-
-
 class CommandStager:
-    """A Stager called *name* that runs the command *words*; one run at a time.
+    """A Stager called *name*, the name of the catalogue, that runs the command *words*."""
 
-    Args:
-        name: the name of the catalogue.
-        words: the command and its arguments.
-        call_limit: the time limit of one run that requests or cancels.
-        read_limit: the time limit of one run that lists.
-        max_bytes: the limit on the output of one run.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        words: Sequence[str],
-        *,
-        call_limit: timedelta = timedelta(seconds=20),
-        read_limit: timedelta = timedelta(seconds=60),
-        max_bytes: int = 16_000_000,
-    ) -> None:
+    def __init__(self, name: str, words: Sequence[str]) -> None:
         self.name = name
-        self._words, self._max_bytes = words, max_bytes
-        self._call_limit, self._read_limit = call_limit, read_limit
+        self._words = words
 
     def close(self) -> None:
-        """Do nothing: a run ends at its time limit."""
+        """Do nothing: each call ends its command."""
 
     def list(self, query: StagingQuery) -> StagingAnswer:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        status, output, reason = self._run(
-            "list",
-            self._read_limit,
-            dids=sorted(query.dids),
-            sites=sorted(query.sites),
-            spaces=sorted(query.spaces),
-            rules=sorted(query.rules),
-            all=query.lists_all,
-        )
-        if status != _EXIT_DONE:
-            raise CatalogueUnreachable(self.name, f"the action list: {reason}")
         try:
+            output = self._run(
+                "list",
+                dids=sorted(query.dids),
+                sites=sorted(query.sites),
+                spaces=sorted(query.spaces),
+                rules=sorted(query.rules),
+                all=query.lists_all,
+            )
             return parse_answer(output)
+        except StagingError as error:
+            raise CatalogueUnreachable(self.name, error.reason) from None
         except BadLine as error:
             raise CatalogueGarbled(self.name, f"the action list: {error}") from None
 
     def request(self, order: StagingOrder) -> str:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        output = self._change(
+        output = self._run(
             "request",
             kind=order.kind.value,
             site=order.site,
@@ -291,25 +228,30 @@ class CommandStager:
 
     def cancel(self, rule: str) -> None:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        self._change("cancel", rule=rule)
+        self._run("cancel", rule=rule)
 
     def probe_permissions(self) -> StagingPermissions:
         """See :class:`hydrator.domain.staging_ports.Stager`; nothing is known before a call."""
         return StagingPermissions()
 
-    def _change(self, action: str, **values: object) -> bytes:
-        """Run *action*; return its output.
+    def _run(self, action: str, **values: object) -> bytes:
+        """Run the command for *action*; return its output.
 
         Raises:
-            StagingError: the command did not do it, or perhaps did.
+            StagingRefused: the command refused the action.
+            StagingFailed: it did not start, or ended with another status.
         """
-        status, output, reason = self._run(action, self._call_limit, **values)
-        if status == _EXIT_REFUSED:
-            raise StagingRefused(self.name, reason)
-        if status != _EXIT_DONE:
-            raise StagingFailed(self.name, f"the action {action}: {reason}")
-        return output
-
-    def _run(self, action: str, limit: timedelta, **values: object) -> tuple[int | None, bytes, str]:
-        text = json.dumps({"version": VERSION, "action": action, **values}, sort_keys=True)
-        return run_command(self._words, text.encode() + b"\n", limit, self._max_bytes)
+        given = json.dumps({"version": VERSION, "action": action, **values}, sort_keys=True)
+        try:
+            done = subprocess.run(self._words, input=given.encode() + b"\n", capture_output=True, check=False)
+        except (OSError, ValueError) as failure:
+            raise StagingFailed(self.name, f"{self._words[0]} cannot be run: {failure}") from None
+        if done.returncode == 0:
+            return done.stdout
+        lines = done.stderr[-_ERROR_BYTES:].decode("utf-8", "replace").split("\n")
+        last = next(
+            (line.strip() for line in reversed(lines) if line.strip()), f"exit status {done.returncode}"
+        )
+        if done.returncode == _EXIT_REFUSED:
+            raise StagingRefused(self.name, last)
+        raise StagingFailed(self.name, f"the action {action}: {last}")

@@ -391,6 +391,8 @@ class Worker:
         except OSError as exc:
             raise WorkerFailed(f"its process could not be started: {exc}") from None
         self._process = process
+        if self._close_event.is_set():  # by a close that saw no process
+            process.kill()
         try:
             process.exchange(None, START_SECONDS)
             if self._setup:
@@ -470,7 +472,8 @@ def serve(build: Callable[[], Answer]) -> NoReturn:
     resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for ignored in (signal.SIGINT, signal.SIGTERM):  # the supervisor decides when this process ends
-        signal.signal(ignored, signal.SIG_IGN)
+        signal.signal(ignored, lambda *_: None)  # not SIG_IGN, which a command would inherit
+        signal.siginterrupt(ignored, False)
     channel = _take_channel()
     sending = threading.Lock()
 

@@ -1,7 +1,8 @@
 """A stand-in for a worker: it has the real one's safety and protocol, and misbehaves on request.
 
-The first argument is a file to which each start adds its process id; ``stillborn`` after it ends the process
-before it is ready. The ``call`` of a request, or its ``name``, selects what happens.
+The first argument is a file to which each start adds its process id. After it, ``stillborn`` ends the process
+before it is ready, and ``slow`` lets it never be ready. The ``call`` of a request, or its ``name``, selects
+what happens.
 """
 
 import atexit
@@ -82,6 +83,8 @@ def build() -> Callable[[Message, Callable[[Any], None]], Message]:
     print("a greeting that is not part of the protocol")
     if "stillborn" in sys.argv:
         sys.exit(7)
+    if "slow" in sys.argv:
+        time.sleep(3600)
 
     def answer(request: Message, send_part: Callable[[Any], None]) -> Message:
         what = request["args"]["name"] if "args" in request else request["call"]

@@ -1,7 +1,7 @@
 """The process of one catalogue: build the catalogue, and answer the daemon's requests.
 
-The daemon sends a *recipe*: one of the functions below with its arguments, pickled. This module and what it
-imports first are light, for each worker has them; a function imports the client that it needs.
+The daemon sends a *recipe*: one of the functions below, or a class, with its arguments, pickled. This module
+and what it imports first are light, for each worker has them; a function imports the client that it needs.
 """
 
 import base64

@@ -233,6 +233,10 @@ _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The list of 200,000 files, or the rules of an account, in one line."""
 _DMAPI_SECONDS = 120.0
 """Two times the limit of one question to a DMAPI server."""
+_COMMAND_BYTES = 500_000_000
+"""The largest size of the worker that runs a command of [staging], and of the command; its output counts."""
+_COMMAND_SECONDS = 60.0
+"""The longest time of one run of this command."""
 _QUIET_SECONDS = 600.0
 """The longest time in which a file, a directory or a plugin reports nothing; an answer of Rucio has less."""
 
@@ -273,15 +277,18 @@ def needed_memory(settings: Settings, collectors: int = 0) -> int:
     *collectors* is the number of collectors that have a worker of their own. The workers that a schedd
     without an answer, or a question on the page, adds for a short time do not count.
     """
-    stagers = [source for source in settings.catalogue if _has_stager_worker(source, settings)]
     bindings = count_condor_clients(settings, collectors) * BINDINGS_BYTES
-    catalogues = [*settings.catalogue] * 2  # the second process is for datasets that end the first
-    return _DAEMON_BYTES + bindings + sum(map(_limit_bytes, [*catalogues, *stagers]))
+    catalogues = 2 * sum(map(_limit_bytes, settings.catalogue))  # a second process asks what ends the first
+    stagers = sum(_stager_bytes(source, settings) for source in settings.catalogue)
+    return _DAEMON_BYTES + bindings + catalogues + stagers
 
 
-def _has_stager_worker(source: Source, settings: Settings) -> bool:
+def _stager_bytes(source: Source, settings: Settings) -> int:
+    """Return the largest size of the worker that makes requests at *source*; 0 if none does."""
     one = settings.staging.catalogues.get(source.name)
-    return settings.staging.mode != "off" and one is not None and not one.command
+    if one is None or settings.staging.mode == "off":
+        return 0
+    return _COMMAND_BYTES if one.command else _limit_bytes(source)
 
 
 def _limit_bytes(source: Source) -> int:
@@ -398,8 +405,15 @@ def build_stagers(settings: Settings) -> Mapping[str, Stager]:
 
 def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Settings) -> Stager:
     staging = settings.staging
+    fail = partial(_stager_error, source.name)
     if one.command:
-        return CommandStager(source.name, one.command)
+        worker = Worker(
+            CATALOGUE_WORKER,
+            limit_bytes=_COMMAND_BYTES,
+            setup=encode_recipe(partial(CommandStager, source.name, one.command)),
+            max_line_bytes=_MAX_ANSWER_BYTES,
+        )
+        return cast("Stager", RemoteObject(source.name, worker, _COMMAND_SECONDS, fail))
     if isinstance(source, RucioSource):
         options = {
             "pool": staging.name,
@@ -409,7 +423,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
         }
         own = _settings_in_folder(source, settings, "staging")
         recipe = partial(build_rucio_stager, own, options)
-        return cast("Stager", _build_remote(source, own, recipe, partial(_stager_error, source.name)))
+        return cast("Stager", _build_remote(source, own, recipe, fail))
     reason = f"a catalogue of type {source.type} makes no requests by itself; set command"
     raise ConfigError([f"staging.catalogues.{source.name}: {reason}"])
 

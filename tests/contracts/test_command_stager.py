@@ -1,16 +1,16 @@
 """Stager contract for a command of the operator, and its exit status, limits and unreadable lines."""
 
 import json
-import os
 import sys
-import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from adapters.command_stager import CommandStager
+from adapters.remote import RemoteObject
+from adapters.worker import Worker
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did
 from hydrator.domain.staging_ports import (
@@ -20,6 +20,8 @@ from hydrator.domain.staging_ports import (
     StagingQuery,
     StagingRefused,
 )
+from hydrator.wiring.catalogue_worker import encode_recipe
+from hydrator.wiring.catalogues import CATALOGUE_WORKER, _stager_error
 from testbed.patience import wait_for
 from tests.contracts import archive_command
 from tests.contracts.stager import CAM, FILE_BYTES, FILES, RAL, StagerContract, make_order
@@ -86,9 +88,9 @@ class TestCommandStager(StagerContract):
         assert spaces == {CAM: 10**14, RAL: "the command reports free_bytes = '-1'"}
 
 
-def run(script: str, **options) -> CommandStager:
+def run(script: str) -> CommandStager:
     """Return the stager whose command is a shell script."""
-    return CommandStager("archive", ("/bin/sh", "-c", script), **options)
+    return CommandStager("archive", ("/bin/sh", "-c", script))
 
 
 @pytest.mark.parametrize(
@@ -120,37 +122,41 @@ def test_a_command_that_does_not_exist_fails():
         stager.list(ALL)
 
 
+@pytest.fixture
+def supervise():
+    """Return the stager whose command is a shell script, in a worker."""
+    stagers = []
+
+    def build(script: str) -> RemoteObject:
+        recipe = partial(CommandStager, "archive", ("/bin/sh", "-c", script))
+        worker = Worker(CATALOGUE_WORKER, limit_bytes=200_000_000, setup=encode_recipe(recipe))
+        stagers.append(RemoteObject("archive", worker, 5, partial(_stager_error, "archive")))
+        return stagers[-1]
+
+    yield build
+    for stager in stagers:
+        stager.close()
+
+
 @pytest.mark.parametrize("call", ["request", "list"])
-def test_a_slow_command_is_killed_with_its_children_and_its_outcome_is_unknown(call, tmp_path):
+def test_a_slow_command_is_killed_with_its_children_and_its_outcome_is_unknown(call, tmp_path, supervise):
     child = tmp_path / "child"
-    limit = timedelta(seconds=5)
-    stager = run(f"sleep 1000 & echo $! > {child}; wait", call_limit=limit, read_limit=limit)
-    begun = time.monotonic()
-    with pytest.raises(StagingFailed if call == "request" else CatalogueError):
+    stager = supervise(f"sleep 1000 & echo $! > {child}; wait")
+    with pytest.raises(StagingFailed if call == "request" else CatalogueError, match="no answer within 5 s"):
         stager.request(make_order(L1)) if call == "request" else stager.list(ALL)
-    assert time.monotonic() - begun < 100
     status = Path("/proc", child.read_text().strip(), "status")
     wait_for(lambda: not status.exists() or "zombie" in status.read_text(), "end of the child")
 
 
-def test_an_interrupted_call_leaves_no_command_behind(tmp_path, monkeypatch):
-    started = tmp_path / "started"
-
-    def interrupt() -> float:
-        if started.exists() and started.read_text():
-            raise KeyboardInterrupt
-        return 0.0
-
-    monkeypatch.setattr("adapters.command_stager.time", SimpleNamespace(monotonic=interrupt))
-    with pytest.raises(KeyboardInterrupt):
-        run(f"echo $$ > {started}; sleep 1000").request(make_order(L1))
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(started.read_text()), 0)
+@pytest.mark.parametrize("stream", [1, 2])
+def test_endless_output_costs_the_worker_and_its_outcome_is_unknown(stream, supervise):
+    with pytest.raises(StagingFailed, match="needs more than 200 MB"):
+        supervise(f"yes >&{stream}").request(make_order(L1))
 
 
-def test_endless_output_is_cut_and_its_outcome_is_unknown():
-    with pytest.raises(StagingFailed, match="more than 100000 bytes"):
-        run("yes", max_bytes=100_000).request(make_order(L1))
+def test_a_command_that_takes_much_memory_fails(supervise):
+    with pytest.raises(StagingFailed, match="MemoryError"):
+        supervise(f"{sys.executable} -c 'bytes(10**9)'").request(make_order(L1))
 
 
 GOOD = {"rule": "h", "kind": "stage", "site": "CAM", "did": "lofar:L1", "state": "done"}

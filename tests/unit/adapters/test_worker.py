@@ -67,6 +67,11 @@ def blocks_signals(pid: int) -> bool:
     return bool(int(blocked, 16) >> signal.SIGIO - 1 & 1)
 
 
+def ignores_signals(pid: int) -> bool:
+    ignored = int(Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0], 16)
+    return any(ignored >> one - 1 & 1 for one in (signal.SIGINT, signal.SIGTERM))
+
+
 def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
@@ -144,10 +149,14 @@ def test_each_part_gives_more_time(bench: Bench):
 
 
 @pytest.mark.outside
-def test_error_in_a_part_costs_the_worker(bench: Bench):
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_error_in_a_part_costs_the_worker(bench: Bench, error: type[BaseException]):
+    def fail(_: object) -> None:
+        raise error
+
     one = bench.worker()
-    with pytest.raises(ZeroDivisionError):
-        ask(one, "parts", 30, lambda part: part / 0)
+    with pytest.raises(error):
+        ask(one, "parts", 30, fail)
     assert not exists(bench.started[0])
 
 
@@ -158,6 +167,16 @@ def test_what_a_worker_started_ends_with_it(bench: Bench):
     with pytest.raises(WorkerFailed):
         ask(one, "die")
     wait_for(lambda: not is_alive(other), "the end of the process that the worker started")
+
+
+@pytest.mark.outside
+def test_signals_end_what_a_worker_started_but_not_the_worker(bench: Bench):
+    one = bench.worker()
+    assert not ignores_signals(ask(one, "start a process"))
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        os.kill(one.pid, sent)
+    assert ask(one, "fine") == "fine"
+    assert len(bench.started) == 1
 
 
 @pytest.mark.outside
@@ -244,6 +263,46 @@ def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench, how: str):
     assert not exists(bench.started[0])
     with pytest.raises(WorkerFailed, match="closed"):
         ask(one, "fine")
+
+
+class NotedLock:
+    """A lock that records in ``is_wanted`` that a thread waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.is_wanted = threading.Event()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if self._lock.acquire(blocking=False):
+            return True
+        if blocking:
+            self.is_wanted.set()
+        return blocking and self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+@pytest.mark.outside
+def test_closing_ends_a_process_that_another_thread_starts(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker, "START_SECONDS", 20)
+    lock = NotedLock()
+    with ThreadPoolExecutor(1) as threads:
+
+        def close_meanwhile() -> None:
+            threads.submit(one.close)
+            assert lock.is_wanted.wait(60), "close waits, and has seen no process"
+
+        one = Worker(bench.command("slow"), limit_bytes=200_000_000, env=close_meanwhile)
+        one._lock = lock
+        with pytest.raises(WorkerFailed, match="SIGKILL"):
+            ask(one, "fine")
 
 
 @pytest.mark.outside

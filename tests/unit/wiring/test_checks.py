@@ -192,7 +192,7 @@ SEVERAL = POOL.replace("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
         (POOL.replace("true", "false") + RUCIO + "[demand]\nask_schedds = false", 300 + 1000, 1000),
         (POOL + RUCIO + BARE, 300 + 4000 + 1500, 1500),
         (POOL + RUCIO + STAGING + "[staging.catalogues.rucio]", 300 + 5000 + 2000, 1000),
-        (POOL + RUCIO + STAGING + '[staging.catalogues.rucio]\ncommand = ["true"]', 300 + 5000 + 1000, 1000),
+        (POOL + RUCIO + STAGING + '[staging.catalogues.rucio]\ncommand = ["true"]', 300 + 5000 + 1500, 1000),
         (
             POOL + RUCIO + STAGING.replace("propose", "off") + "[staging.catalogues.rucio]",
             300 + 4000 + 1000,

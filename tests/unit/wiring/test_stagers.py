@@ -1,17 +1,22 @@
 """Stagers: which catalogue gets which, with which options, from the configuration."""
 
+import os
+import signal
+import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from adapters.command_stager import CommandStager
 from adapters.remote import RemoteObject
 from adapters.worker import WorkerFailed
 from hydrator.config import load
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError
+from hydrator.domain.model import Did
 from hydrator.domain.staging_ports import StagingFailed, StagingQuery
 from hydrator.wiring.catalogues import _stager_error, build_stagers
+from testbed.patience import wait_for
 from tests.factories import L1
 
 CATALOGUES = """
@@ -104,9 +109,39 @@ def test_a_catalogue_without_requests_needs_a_command(stagers, name):
 @pytest.mark.outside
 @pytest.mark.parametrize("name", ["file", "rucio", "dmapi"])
 def test_a_command_comes_before_the_catalogue_itself(stagers, name):
-    words = f'["{sys.executable}", "-c", "while True: pass"]'
+    words = ["echo", '{"did": "lofar:L1", "bytes": 7}']
     [stager] = stagers(f"[staging.catalogues.{name}]\ncommand = {words}").values()
-    assert isinstance(stager, CommandStager)
+    assert stager.list(StagingQuery()).sizes == {Did("lofar:L1"): 7}
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from hydrator.config import load
+from hydrator.wiring.catalogues import build_stagers
+[stager] = build_stagers(load(Path(sys.argv[1]))).values()
+stager.cancel("rule")
+"""
+
+
+@pytest.mark.outside
+def test_a_command_and_what_it_started_end_with_a_daemon_that_is_killed(stagers, tmp_path):
+    pids = tmp_path / "pids"
+    script = f"sleep 1000 & echo $$ $! > {pids}; wait"
+    stagers(f"[staging.catalogues.file]\ncommand = {['/bin/sh', '-c', script]}")
+    with subprocess.Popen([sys.executable, "-c", PARENT, tmp_path / "config.toml"]) as parent:
+        wait_for(lambda: pids.exists() and pids.read_text(), "the command to start")
+        parent.kill()
+    statuses = [Path("/proc", pid, "status") for pid in pids.read_text().split()]
+    try:
+        wait_for(lambda: not any(map(is_alive, statuses)), "the end of the command")
+    finally:
+        for one in filter(is_alive, statuses):
+            os.kill(int(one.parent.name), signal.SIGKILL)
+
+
+def is_alive(status: Path) -> bool:
+    return status.exists() and "zombie" not in status.read_text()
 
 
 def test_every_problem_is_reported(stagers):
