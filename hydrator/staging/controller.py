@@ -12,7 +12,7 @@ from datetime import datetime
 from hydrator.config import Settings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
-from hydrator.domain.model import Did, Site, Unseen
+from hydrator.domain.model import Site, Unseen
 from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import Clock, DataNeed, DataNeeds
 from hydrator.domain.staging_ports import (
@@ -26,7 +26,7 @@ from hydrator.domain.staging_ports import (
 from hydrator.reconcile.result import CycleReport
 
 from .overview import STATE_PROBLEM, StagingOverview, build_overview
-from .plan import CatalogueFacts, Plan, find_candidates, find_endangered, find_seen, make_plan
+from .plan import CatalogueFacts, Plan, Planner, find_candidates, find_endangered, find_seen
 from .table import DAY, Request, StagingControl, Table, Write, apply_commands, apply_needs, follow_rules
 from .view import DataView, LiveNeeds, build_view, update_needs
 
@@ -81,7 +81,7 @@ class StagingController:
         self._saved: Table | None = None
         self._needs = LiveNeeds()
         self._problems: dict[str, str] = {}
-        self._view: DataView | None = None
+        self._view = DataView()
         self.table = Table()
 
     def run_once(self, report: CycleReport | None) -> StagingOverview:
@@ -90,7 +90,7 @@ class StagingController:
         If the table cannot be read or written, no call is made.
         """
         now, plan = self.clock(), Plan()
-        self._problems, self._view = {}, None
+        self._problems, self._view = {}, DataView()
         try:
             if self._saved is None:
                 self.table = self._saved = self.load()
@@ -118,10 +118,10 @@ class StagingController:
         table = apply_commands(self.table.forget_old(now, self._catalogues), commands, now)
         self._read_needs(now)
         table = apply_needs(table, self._needs, now)
-        if report:
-            self._view = build_view(report, self._needs.by_did.keys(), self.parts.settings, now)
-        table, answered = self._read_catalogues(self._view, table, now)
-        plan = make_plan(self._view, self._needs, table, answered, self._settings, now, self.rates())
+        self._view = build_view(report, self._needs.by_did.keys(), self.parts.settings, now)
+        table, answered = self._read_catalogues(table, now)
+        planner = Planner(self._view, self._needs, table, answered, self._settings, now, self.rates())
+        plan = planner.plan()
         if control.stop_reason:
             plan = replace(plan, writes=())
         new = [write.request for write in plan.writes if write.verb == "ask" and not write.request.called_at]
@@ -146,22 +146,18 @@ class StagingController:
             self._problems["queues"] = answers
         self._problems.update({f"schedd {name}": reason for name, reason in self._needs.unseen.items()})
 
-    def _read_catalogues(
-        self, view: DataView | None, table: Table, now: datetime
-    ) -> tuple[Table, list[CatalogueFacts]]:
+    def _read_catalogues(self, table: Table, now: datetime) -> tuple[Table, list[CatalogueFacts]]:
         """Read the rules of what jobs need and of what was asked; return the facts of those that answered."""
-        wanted, present = frozenset[Did](), frozenset[Did]()
-        if view:
-            candidates, _ = find_candidates(view, self._needs, self._settings, now)
-            wanted = frozenset(did for one in candidates for did in one.dids)
-            present = find_endangered(find_seen(self._needs, view), view, table)
+        candidates, _ = find_candidates(self._view, self._needs, self._settings, now)
+        wanted = frozenset(did for one in candidates for did in one.dids)
+        present = find_endangered(find_seen(self._needs, self._view), self._view, table)
         answered = []
         for name, facts in self._catalogues.items():
             due = {did for did in present if facts.is_due(did, now)}
             allowed = frozenset(map(Site, self._settings.allowed_sites(name)))
             query = StagingQuery(
                 wanted | due | {one.did for one in table.requests if one.catalogue == name and not one.rule},
-                allowed | (frozenset(view.facts) if view else frozenset()),
+                allowed.union(self._view.facts),
                 allowed if wanted else frozenset(),
                 table.rules_at(name),
                 lists_all=facts.listed_at is None or now - facts.listed_at >= DAY,

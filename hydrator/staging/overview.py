@@ -79,7 +79,7 @@ def build_overview(
     settings: Settings,
     now: datetime,
     plan: Plan,
-    view: DataView | None,
+    view: DataView,
     *,
     problems: Mapping[str, str],
     stop_reason: str | None,
@@ -94,7 +94,7 @@ def build_overview(
 
     def describe(one: Request) -> Request:
         is_stuck = one.stuck_since is not None and now - one.stuck_since >= STUCK_AFTER
-        fact = view.facts.get(one.site, {}).get(one.did) if view else None
+        fact = view.facts.get(one.site, {}).get(one.did)
         one = replace(one, is_stuck=is_stuck, ready_at=fact.provenance.ready_at if fact else None)
         return replace(
             one, description=_describe(one, now, one.explain_lifetime(settings.expiry_margin(one.catalogue)))

@@ -49,7 +49,6 @@ _RULES_AGE = timedelta(minutes=15)
 """A plan uses the rules of data on disk up to this age; those that move or end soon are read in each step."""
 _NO_MATCH = "does not match the rest of the jobs' requirements"
 _ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
-_HALTED = frozenset({RequestState.STUCK, RequestState.UNAPPROVED})
 
 
 @dataclass
@@ -169,45 +168,6 @@ class Plan:
     joined: Mapping[tuple[Did, Site], str] = field(default_factory=dict)
 
 
-def make_plan(
-    view: DataView | None,
-    needs: LiveNeeds,
-    table: Table,
-    catalogues: Sequence[CatalogueFacts],
-    settings: StagingSettings,
-    now: datetime,
-    rates: RateLookup | None = None,
-) -> Plan:
-    """Plan the calls of one step: upkeep first, because it may be urgent, then pins, then requests.
-
-    Args:
-        view: the last cycle; None before it, so that nothing new is asked.
-        catalogues: the facts of those that answered in this step; no call is planned at any other.
-    """
-    answered = {one.name for one in catalogues}
-    upkeep = [
-        write
-        for write in plan_upkeep(table, now, is_complete=needs.is_complete)
-        if write.request.catalogue in answered
-        and settings.mode_at(write.request.catalogue, write.request.site) == "request"
-    ]
-    if view is None:
-        return Plan(tuple(upkeep))
-    planner = _Planner(view, table, catalogues, settings, now, rates)
-    not_pinned = [planner.pin(one) for one in sorted(find_seen(needs, view), key=lambda one: one.order)]
-    candidates, not_asked = find_candidates(view, needs, settings, now)
-    refused = [*not_asked, *(planner.stage(one) for one in candidates), *not_pinned]
-    new = [one for batch in planner.batches if batch.mode == "request" for one in batch.requests]
-    pins = [one for one in new if one.kind is StagingKind.PIN][:MAX_CALLS]
-    new = [*pins, *(one for one in new if one.kind is StagingKind.STAGE)]
-    return Plan(
-        (*upkeep, *(Write(one, "ask") for one in new)),
-        tuple(batch for batch in planner.batches if batch.mode != "request"),
-        tuple(refusal for refusal in refused if refusal),
-        {key: text for key, text in planner.joined.items() if key not in planner.brought},
-    )
-
-
 def find_seen(needs: LiveNeeds, view: DataView) -> list[LiveNeed]:
     """Return the needs of the schedds that answered, whose datasets were all seen in this cycle."""
     return [one for one in needs.needs if not view.problem and view.unseen.keys().isdisjoint(one.dids)]
@@ -292,35 +252,58 @@ def find_endangered(needs: Iterable[LiveNeed], view: DataView, table: Table) -> 
 
 
 @dataclass
-class _Planner:
+class Planner:
     """A planner for one step. Each request is reserved before the next is looked at, so all keep the limits.
 
-    Afterwards ``batches`` has the requests, ``joined`` the rules of others that bring a missing dataset.
-
     Args:
-        catalogues: their facts, in the order of the configuration.
+        view: the last cycle.
+        catalogues: the facts of those that answered in this step, in the order of the configuration; no call
+            is planned at any other.
         rates: the present rates between sites.
     """
 
     view: DataView
+    needs: LiveNeeds
     table: Table
     catalogues: Sequence[CatalogueFacts]
     settings: StagingSettings
     now: datetime
-    rates: RateLookup | None
-    batches: list[Batch] = field(default_factory=list)
-    joined: dict[tuple[Did, Site], str] = field(default_factory=dict)
+    rates: RateLookup | None = None
 
     def __post_init__(self) -> None:
         requests = self.table.requests
+        self._asked: list[Request] = []
+        self._shown: list[Batch] = []
+        self._joined: dict[tuple[Did, Site], str] = {}
         self._taken, self._asked_count = sum_bytes(requests), count_last_hour(self.table, self.now)
         self._full_sites: set[Site] = set()
-        self.brought = {one.key: one.is_in_flight for one in requests if one.kind is StagingKind.STAGE}
+        self._brought = {one.key: one.is_in_flight for one in requests if one.kind is StagingKind.STAGE}
         self._kept = {one.key for one in requests if not one.closed_until and not one.cancelled_at}
+
+    def plan(self) -> Plan:
+        """Plan the calls of the step: upkeep first, because it may be urgent, then pins, then requests."""
+        answered = {one.name for one in self.catalogues}
+        upkeep = [
+            write
+            for write in plan_upkeep(self.table, self.now, is_complete=self.needs.is_complete)
+            if write.request.catalogue in answered
+            and self.settings.mode_at(write.request.catalogue, write.request.site) == "request"
+        ]
+        seen = sorted(find_seen(self.needs, self.view), key=lambda one: one.order)
+        not_pinned = [self._pin(one) for one in seen]
+        del self._asked[MAX_CALLS:]  # further pins follow in the next step
+        candidates, not_asked = find_candidates(self.view, self.needs, self.settings, self.now)
+        refused = [*not_asked, *(self._stage(one) for one in candidates), *not_pinned]
+        return Plan(
+            (*upkeep[:MAX_CALLS], *(Write(one, "ask") for one in self._asked)),
+            tuple(self._shown),
+            tuple(refusal for refusal in refused if refusal),
+            {key: text for key, text in self._joined.items() if key not in self._brought},
+        )
 
     # -- pins
 
-    def pin(self, need: LiveNeed) -> NotAsked | None:
+    def _pin(self, need: LiveNeed) -> NotAsked | None:
         """Plan the pins for the jobs of *need*; return why they cannot be set.
 
         Running jobs need their data at their site. For idle jobs one site that keeps the data is enough.
@@ -366,7 +349,7 @@ class _Planner:
 
     # -- stage requests
 
-    def stage(self, one: LiveNeed) -> NotAsked | None:
+    def _stage(self, one: LiveNeed) -> NotAsked | None:
         """Plan a request for *one*, at the first site in rank order that can take it; return why not."""
         bound = self._find_bound_sites(one)
         if len(bound) > 1:
@@ -408,7 +391,7 @@ class _Planner:
             (did, site) for did in one.dids for site in self.view.sites_with(did, DatasetState.STAGING)
         }
         # a rule may be done before a cycle has seen its data
-        brought = {key for key, moves in self.brought.items() if moves or not self.view.is_whole(*key)}
+        brought = {key for key, moves in self._brought.items() if moves or not self.view.is_whole(*key)}
         return {site: did for did, site in sorted(moving | brought) if did in one.dids}
 
     def _rank(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> tuple[float, ...]:
@@ -444,7 +427,7 @@ class _Planner:
             return refuse(f"{did} is at {site}, whose storage cannot be read now")
         joined, wanted, reason = self._split_missing(missing, facts, site)
         if reason or not wanted:
-            self.joined |= joined
+            self._joined |= joined
             ways = shorten_list(sorted(set(joined.values())))
             text = reason or f"the data is on its way to {site} by {ways}"
             return refuse(text, is_last=True, is_waiting=not reason)
@@ -458,7 +441,7 @@ class _Planner:
             text = f"the operator rejected the request {batch.first.batch} of {format_bytes(size)} at {site}"
             return refuse(text)
         self._reserve(batch)
-        self.joined |= joined
+        self._joined |= joined
         return None, True
 
     def _estimate_seconds(self, site: Site, sizes: Mapping[Did, int]) -> float:
@@ -501,7 +484,7 @@ class _Planner:
         joined: dict[tuple[Did, Site], str] = {}
         wanted: list[Did] = []
         for did in missing:
-            if (did, site) in self.brought:
+            if (did, site) in self._brought:
                 own = self.table.by_key.get((did, site))
                 text = f"our request {own.rule or own.batch}" if own else "a request of this step"
                 if own and own.is_complete:
@@ -515,7 +498,7 @@ class _Planner:
                 return joined, [], f"{text}, but its replicas are not"
             if rule := next((each for each in others if self._is_joinable(each)), None):
                 why = f" ({rule.reason})" if rule.reason else ""
-                waits = f", which is {rule.state.value}{why}" if rule.state in _HALTED else ""
+                waits = f", which is {rule.state.value}{why}" if rule.state not in _ON_THE_WAY else ""
                 joined[did, site] = f"the rule {rule.id} of {rule.account}{waits}"
             else:
                 wanted.append(did)
@@ -523,7 +506,7 @@ class _Planner:
 
     def _is_joinable(self, rule: ExistingRule) -> bool:
         """Return whether *rule* may still bring its data: not if it is stuck or not approved for a day."""
-        if rule.state in _HALTED and rule.stuck_since:
+        if rule.stuck_since:
             return abs(self.now - rule.stuck_since) < STUCK_AFTER
         return rule.is_whole or rule.state in _ON_THE_WAY or rule.state is RequestState.UNAPPROVED
 
@@ -617,12 +600,15 @@ class _Planner:
 
     def _reserve(self, batch: Batch) -> None:
         """Reserve the bytes of *batch*; one that waits for a person reserves none: others need not wait."""
-        self.batches.append(batch)
+        if batch.mode == "request":
+            self._asked += batch.requests
+        else:
+            self._shown.append(batch)
         if batch.mode == "approve":
             return
         self._taken.update(sum_bytes(batch.requests))
         if batch.first.kind is StagingKind.PIN:
             self._kept |= {one.key for one in batch.requests}
         else:
-            self.brought |= dict.fromkeys((one.key for one in batch.requests), True)
+            self._brought |= dict.fromkeys((one.key for one in batch.requests), True)
             self._asked_count += 1

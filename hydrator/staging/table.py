@@ -222,10 +222,14 @@ class Table:
     def put(self, *requests: Request) -> "Table":
         """Return the table with *requests* in the place of those with their keys or rules; ended ones move.
 
-        A rule of a request may be one that is there for another: Rucio puts one on a file onto its archive.
+        A request without jobs goes if its rule serves another one: a rule on a file may be on its archive.
         """
         rules = {(one.catalogue, one.rule) for one in requests if one.rule}
-        rows = {key: one for key, one in self.by_key.items() if (one.catalogue, one.rule) not in rules}
+        rows = {
+            key: one
+            for key, one in self.by_key.items()
+            if one.job_count or (one.catalogue, one.rule) not in rules
+        }
         rows |= {one.key: one for one in requests}
         return replace(
             self,
@@ -402,9 +406,8 @@ def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Re
     if rule.expires_at and granted is None and one.called_at and one.called_at < rule.expires_at:
         granted = int((rule.expires_at - one.called_at).total_seconds())
     elif rule.expires_at and one.expires_at and not one.cancelled_at and granted is not None:
-        was_shortened = rule.expires_at < one.expires_at - _TOLERANCE and not _is_own_end(
-            one, rule.expires_at
-        )
+        is_earlier = one.expires_at - rule.expires_at > _TOLERANCE
+        was_shortened = is_earlier and not _is_own_end(one, rule.expires_at)
     is_counted = rule.files is not None and not rule.is_whole
     stuck_since = now if rule.files_done > one.files_done else rule.stuck_since or one.stuck_since or now
     new = replace(
@@ -491,8 +494,7 @@ def plan_upkeep(table: Table, now: datetime, *, is_complete: bool) -> list[Write
     *is_complete*: whether all schedds answered, so that demand can be seen to be gone.
     """
     order = sorted(table.requests, key=lambda one: (not one.rule, one.expires_at or now, one.did, one.site))
-    writes = [write for one in order if (write := _plan_write(one, now, is_complete=is_complete))]
-    return writes[:MAX_CALLS]
+    return [write for one in order if (write := _plan_write(one, now, is_complete=is_complete))]
 
 
 def _plan_write(one: Request, now: datetime, *, is_complete: bool) -> Write | None:

@@ -107,7 +107,7 @@ class DataView:
     another daemon on the pool.
     """
 
-    facts: Mapping[Site, Mapping[Did, Fact]]
+    facts: Mapping[Site, Mapping[Did, Fact]] = field(default_factory=dict)
     unseen: Mapping[Did, str] = field(default_factory=dict)
     problem: str | None = None
 
@@ -133,8 +133,12 @@ class DataView:
         return self.fraction(did, site) >= 1 and self.state(did, site) in usable
 
 
-def build_view(report: "CycleReport", dids: AbstractSet[Did], settings: Settings, now: datetime) -> DataView:
+def build_view(
+    report: "CycleReport | None", dids: AbstractSet[Did], settings: Settings, now: datetime
+) -> DataView:
     """Build the view of *dids* in the last cycle at *now*; facts older than three polls are not seen."""
+    if report is None:
+        return DataView(problem="no cycle has ended yet")
     snapshot = report.evaluation.snapshot
     is_retired = settings.sites.is_retired
     fact_age = max(3 * timedelta(seconds=settings.daemon.poll_seconds), timedelta(minutes=2))

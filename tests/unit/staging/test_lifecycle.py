@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from hydrator.domain.model import Unseen
+from hydrator.domain.model import Did, Unseen
 from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingFailed, StagingRefused
-from hydrator.staging.table import StagingCommand, Table
-from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, OSO, RAL
+from hydrator.staging.table import MAX_CALLS, StagingCommand, Table
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
 from tests.memory_stager import Fault
 from tests.staging_world import DAY, SCHEDD, TERABYTE, StagingWorld, need, policy, run, world_with
 
@@ -417,3 +417,16 @@ def test_a_rule_that_rucio_omits_for_a_while_counts_again():
     world.step()
     assert world.overview.in_flight_bytes == {CAM: TERABYTE}
     assert only_request(world).closed_until is None
+
+
+def test_renewals_that_may_not_be_made_now_delay_no_other():
+    """Those of a catalogue that does not answer, or of a site in the mode propose."""
+    world = StagingWorld(policy(sites={RAL: {"mode": "propose"}, CAM: {}}))
+    ours = {"is_ours": True, "state": RequestState.MOVING, "bytes": 10**9}
+    dids = [Did(f"lofar:D{n}") for n in range(MAX_CALLS + 1)]
+    for did in dids:
+        world.stager.add_rule(did, RAL, "hydrator", expires_at=NOON + HOUR, **ours)
+    rule = world.stager.add_rule(L1, CAM, "hydrator", expires_at=NOON + 2 * HOUR, **ours)
+    for _ in range(2):
+        world.step_with(need(L1, *dids))
+    assert world.stager.rules[rule].expires_at == world.clock.now + DAY

@@ -367,7 +367,7 @@ def test_overview_leaves_out_datasets_that_are_never_published(mode):
 @pytest.mark.parametrize(
     ("change", "reasons"),
     [
-        (None, []),
+        (None, ["no cycle has ended yet"]),
         ({}, ["the last cycle began 1 h ago"]),
         (
             {"rivals": {"a": "of another daemon"}},
