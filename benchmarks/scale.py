@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrator.config import Settings
-from hydrator.domain.ads.openings import Openings
+from hydrator.domain.ads.openings import PacedCycle
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -28,7 +28,7 @@ from hydrator.domain.model import (
 from hydrator.domain.network import Rate
 from hydrator.domain.ports import PoolLoad
 from hydrator.reconcile.evaluate import Evaluation, evaluate
-from hydrator.reconcile.openings import Pacer
+from hydrator.reconcile.pacer import Pacer
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
@@ -102,7 +102,7 @@ def cycle(
     state: ReconcileState,
     answer: Survey,
     demand: Demand,
-    make_openings: Callable[[Snapshot], Openings | None] = lambda _: None,
+    make_openings: Callable[[Snapshot], PacedCycle] = lambda _: PacedCycle(),
 ) -> Evaluation:
     """Evaluate one cycle of the daemon, without polling and publishing."""
     there = {
@@ -164,7 +164,7 @@ def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
     demand = wants(names)
     taken: dict[str, Any] = {"rounds": []}
 
-    def pace(pacer: Pacer, snapshot: Snapshot, at: datetime) -> Openings | None:
+    def pace(pacer: Pacer, snapshot: Snapshot, at: datetime) -> PacedCycle:
         seconds, made = measure_cpu(partial(pacer.make, snapshot, demand, at))
         taken["rounds"].append(seconds)
         return made

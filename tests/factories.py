@@ -140,9 +140,11 @@ def report_of(
     after = ReconcileState(**state)
     reasons = {site: loss.text(20) for site, loss in after.held_losses.items()}
     reasons |= {**(withheld or {}), **(held_reasons or {})}
-    evaluation = Evaluation(after, snapshot, drafts or {}, ads or {}, withheld_reasons=withheld or {})
+    evaluation = Evaluation(
+        after, snapshot, drafts or {}, ads or {}, withheld_reasons=withheld or {}, paced=paced or PacedCycle()
+    )
     errors = {name: one.failure for name, one in after.memories.items()}
-    return CycleReport(at, wants, evaluation, (), errors, held_reasons=reasons, paced=paced or PacedCycle())
+    return CycleReport(at, wants, evaluation, (), errors, held_reasons=reasons)
 
 
 def server_state(

@@ -218,7 +218,7 @@ class CycleRunner:
         self._guard.run_isolated("metrics", lambda: self._guard.metrics.record_cycle(view, seconds))
         if context.parts and context.parts.pool.client:
             self._guard.metrics.count_child_restarts(context.parts.pool.child_restarts)
-        self._log_openings(report.paced.none_reason)
+        self._log_openings(report.evaluation.paced.none_reason)
         self._log_cycle(view, seconds)
 
     def _build_cycle_state(self, report: CycleReport, view: CycleView) -> None:

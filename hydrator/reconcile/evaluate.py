@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hydrator.config import Settings
-from hydrator.domain.ads.openings import Openings
+from hydrator.domain.ads.openings import Openings, PacedCycle
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -49,7 +49,8 @@ class Evaluation:
 
     ``withheld_reasons`` has the sites whose published ads the daemon does not replace yet, each with the
     reason. ``gone_sites`` have no ad any more. ``released`` has, by site, the datasets that the removal
-    guard kept in the ad until now, each with the reason why it leaves the ad now.
+    guard kept in the ad until now, each with the reason why it leaves the ad now. ``paced`` has the
+    openings, or the reason why there are none.
     """
 
     state: ReconcileState
@@ -59,6 +60,7 @@ class Evaluation:
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
     gone_sites: frozenset[Site] = frozenset()
+    paced: PacedCycle = field(default_factory=PacedCycle)
 
 
 def evaluate(
@@ -73,7 +75,7 @@ def evaluate(
     approved_losses: Mapping[Site, AbstractSet[Did]] | None = None,
     polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
-    make_openings: Callable[[Snapshot], Openings | None] = lambda _: None,
+    make_openings: Callable[[Snapshot], PacedCycle] = lambda _: PacedCycle(),
 ) -> Evaluation:
     """Compute the ad of every site from the last state and the answers of this cycle.
 
@@ -86,7 +88,7 @@ def evaluate(
         approved_losses: by site, the held datasets whose loss the operator approved.
         polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
         withheld_reasons: sites whose published ads must stay, each with the reason (``publish.py``).
-        make_openings: returns the openings for the snapshot of this cycle; None without a new round.
+        make_openings: returns the openings for the snapshot of this cycle.
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
     cycle = _Cycle(state, memories, demand, settings, budget, now)
@@ -101,13 +103,13 @@ def evaluate(
         max_age=settings.daemon.max_age,
         never=settings.publish.never,
     )
-    openings = make_openings(snapshot)
-    seen = cycle.draft_ads(snapshot, openings)
+    paced = make_openings(snapshot)
+    seen = cycle.draft_ads(snapshot, paced.openings)
     gone = cycle.find_gone_sites(seen)
     drafts = cycle.add_unseen(seen, guard, gone)
     replacing = {site: draft for site, draft in drafts.items() if site not in (withheld_reasons or {})}
     ads = assign_generations(replacing, state.ads, published_generations=published_generations, now=now)
-    ads = add_openings(ads, state.ads, openings, now)
+    ads = add_openings(ads, state.ads, paced.openings, now)
     return Evaluation(
         replace(state, memories=guard.memories, held_losses=guard.held_losses, ads=ads),
         snapshot,
@@ -116,6 +118,7 @@ def evaluate(
         guard.released,
         withheld_reasons or {},
         gone,
+        paced,
     )
 
 

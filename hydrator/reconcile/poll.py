@@ -286,8 +286,8 @@ def _require_survey(answer: object) -> None:
         raise TypeError("Survey.started_at is not a datetime with a time zone")
 
 
-PoolAnswer = PoolSnapshot | str
-"""The snapshot of the pool; or, as text, the reason why the collector could not list the schedds."""
+PoolAnswer = PoolSnapshot | Unseen
+"""The snapshot of the pool; or the reason why the collector could not list the schedds."""
 _PART = "the query of schedds"
 
 
@@ -318,19 +318,19 @@ class DemandPoller:
         try:
             snapshot = self._pool.read_snapshot(waits=waits)
         except PoolError as error:
-            return str(error)
+            return Unseen(str(error))
         except BaseException as error:  # noqa: BLE001 - a bug in this query must not stop the cycle
-            return self._bugs.report(_PART, error)
+            return Unseen(self._bugs.report(_PART, error))
         self._bugs.mark_resolved(_PART)
         return snapshot
 
     def record(self, answer: PoolAnswer | None, memory: DemandMemory) -> None:
         """Store *answer*; if the collector did not list the schedds, store Unseen for each known schedd."""
         answers: Mapping[str, ScheddDemand | Unseen] = {}
-        self.error = answer if isinstance(answer, str) else None
-        if isinstance(answer, str):
+        self.error = answer.reason if isinstance(answer, Unseen) else None
+        if isinstance(answer, Unseen):
             known_schedds = self.answers.keys() | {jobs.schedd for jobs in memory.entries}
-            answers = {schedd: Unseen(answer) for schedd in known_schedds}
+            answers = dict.fromkeys(known_schedds, answer)
         elif answer:
             answers = {
                 schedd: one if isinstance(one, Unseen) else one.demand

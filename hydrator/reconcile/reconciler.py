@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hydrator.config import Settings
-from hydrator.domain.ads.openings import REPORT_NAME as OPENINGS_REPORT
+from hydrator.domain.ads.openings import OPENINGS_REPORT
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ClockStepped, PublishError
 from hydrator.domain.model import (
@@ -31,7 +31,7 @@ from hydrator.reconcile.evaluate import (
     evaluate,
     keep_disputed_matches,
 )
-from hydrator.reconcile.openings import Pacer
+from hydrator.reconcile.pacer import Pacer
 from hydrator.reconcile.poll import (
     CataloguePoller,
     DemandPoller,
@@ -188,7 +188,7 @@ class Reconciler:
         dids_before = self._dids_of(self.state)
         self._schedds.record(answer, self.state.demand)
         if answer is not None:
-            self._pacer.update_load(Unseen(answer) if isinstance(answer, str) else answer.load)
+            self._pacer.update_load(answer if isinstance(answer, Unseen) else answer.load)
         memory = update_demand_memory(
             self.state.demand,
             self._schedds.answers,
@@ -313,7 +313,6 @@ class Reconciler:
             rivals=self._targets.find_rivals(
                 published, evaluation.ads.keys(), now, state.ads if is_only else None
             ),
-            paced=self._pacer.last,
             load=self._pacer.last_load,
         )
         matches = keep_disputed_matches(polls.matches, evaluation.state)
@@ -416,4 +415,4 @@ def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, s
 
 def _save_results(store: StateStore, report: CycleReport, view: CycleView) -> None:
     store.save_report(REPORT_NAME, view)
-    store.save_report(OPENINGS_REPORT, report.paced)
+    store.save_report(OPENINGS_REPORT, report.evaluation.paced)

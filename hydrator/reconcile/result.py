@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hydrator.domain.ads.openings import PacedCycle
 from hydrator.domain.model import (
     DaemonKnowledge,
     DatasetState,
@@ -50,7 +49,7 @@ class CycleReport:
     ``history_entries`` are the ads that got a new generation.
     ``rejected`` has, by publisher, the ads that the daemon read back and rejected, each with the reason.
     ``rivals`` has, by publisher, the evidence that another daemon writes to the publisher.
-    ``paced`` has the openings, or the reason why there are none, and ``load`` the jobs and slots behind them.
+    ``load`` has the jobs and slots behind the openings.
     """
 
     started_at: datetime
@@ -66,7 +65,6 @@ class CycleReport:
     rejected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     pending_since: Mapping[str, datetime] = field(default_factory=dict)
     rivals: Mapping[str, str] = field(default_factory=dict)
-    paced: PacedCycle = field(default_factory=PacedCycle)
     load: PoolLoad | None = None
 
     @property
@@ -139,7 +137,7 @@ def build_knowledge(report: CycleReport) -> DaemonKnowledge:
         demand.dids,
         dids_without_room=dids_without_room(evaluation.drafts),
         held_reasons=report.held_reasons,
-        openings=report.paced.openings,
-        no_openings_reason=report.paced.none_reason,
+        openings=evaluation.paced.openings,
+        no_openings_reason=evaluation.paced.none_reason,
         lists_of_wrong_keys=demand.lists_of_wrong_keys,
     )

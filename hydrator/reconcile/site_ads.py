@@ -13,7 +13,6 @@ and that nothing is here. A set has its parts in all lines, or in none. A set wi
 An ad gets a new generation if, and only if, its content changes.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -28,7 +27,7 @@ from hydrator.domain.ads.classad import classad_string, list_literal, nested_ad_
 from hydrator.domain.ads.contract import CONTRACT_VERSION
 from hydrator.domain.ads.dataset_sets import SetKey, names_of, quote_key
 from hydrator.domain.ads.openings import Openings, write_openings
-from hydrator.domain.ads.set_answers import read_shares
+from hydrator.domain.ads.set_answers import parse_entries, read_shares
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -323,10 +322,6 @@ class _SetWriter:
         return True
 
 
-_ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
-"""One entry of a nested ad from :func:`nested_ad_literal`, such as ``'lofar:L1'="STAGING"``."""
-
-
 def names_any(ad: SiteAd, patterns: tuple[str, ...]) -> bool:
     """Return True if *ad* names a dataset that matches one of *patterns*."""
     names = (*states_of(ad), *(name for key in read_shares(ad) for name in names_of(key)))
@@ -393,7 +388,7 @@ def _list_states(ad: SiteAd | None) -> str:
 
 
 def _parse_states(entries: str) -> dict[Did, str]:
-    return {Did(did): state.strip('"') for did, state in _ENTRY.findall(entries)}
+    return {Did(did): state.strip('"') for did, state in parse_entries(entries).items()}
 
 
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
@@ -402,8 +397,8 @@ def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     Skip entries that cannot be decoded.
     """
     lines = dict(ad.content)
-    fractions = dict(_ENTRY.findall(lines.get(contract.DATASET_FRACTIONS, "")))
-    ages = dict(_ENTRY.findall(lines.get(contract.DATASET_AS_OF, "")))
+    fractions = parse_entries(lines.get(contract.DATASET_FRACTIONS))
+    ages = parse_entries(lines.get(contract.DATASET_AS_OF))
     facts = {}
     for did, state in states_of(ad).items():
         with suppress(ValueError, OverflowError, OSError):

@@ -474,7 +474,7 @@ def _view_action(publisher: str | None, site: Site, action: str, why: str, ad: S
 
 
 def _view_sites(report: "CycleReport", confirming_polls: int, shown: _ReadBack) -> Iterator[SiteView]:
-    evaluation, paced = report.evaluation, report.paced
+    evaluation, paced = report.evaluation, report.evaluation.paced
     losses, made = evaluation.state.held_losses, paced.openings
     sites = evaluation.ads.keys() | evaluation.drafts.keys() | evaluation.snapshot.sites.keys()
     sites |= report.held_reasons.keys() | (made.openings.keys() if made else set())
@@ -563,10 +563,11 @@ def _view_demand(report: "CycleReport") -> DemandView:
 
 
 def _view_pacing(report: "CycleReport") -> PacingView:
-    made, load = report.paced.openings, report.load
+    paced, load = report.evaluation.paced, report.load
+    made = paced.openings
     names = {name for named in made.openings.values() for name in named} if made else set()
     return PacingView(
-        report.paced.none_reason,
+        paced.none_reason,
         int(made.open_until) if made else None,
         len(names),
         sum(made.backlog.values()) if made else 0,

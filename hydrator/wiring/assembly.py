@@ -18,7 +18,7 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.domain.ports import Catalogue, Clock, PoolReader
-from hydrator.reconcile.openings import Pacer
+from hydrator.reconcile.pacer import Pacer
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState

@@ -20,7 +20,7 @@ from adapters.condor.bindings.process import LIMIT_BYTES as BINDINGS_BYTES
 from adapters.remote import RemoteObject
 from adapters.worker import Worker
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.openings import REPORT_NAME, Openings, PacedCycle
+from hydrator.domain.ads.openings import OPENINGS_REPORT, Openings, PacedCycle
 from hydrator.domain.errors import (
     CatalogueError,
     CatalogueUnreachable,
@@ -149,7 +149,7 @@ def fetch_openings(settings: Settings, sets: Collection[Collection[Did]], now: d
         now: aware UTC time.
     """
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
-        saved = store.load_report(REPORT_NAME, PacedCycle)
+        saved = store.load_report(OPENINGS_REPORT, PacedCycle)
         if saved and saved.openings and to_unix(now) < saved.openings.open_until:
             return saved.openings
     keys = {set_key(dids) for dids in sets}

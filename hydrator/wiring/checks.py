@@ -14,8 +14,7 @@ from hydrator.diagnostics.check.installation import (
 )
 from hydrator.diagnostics.overview.saved import load_status
 from hydrator.diagnostics.problems import LAST_CYCLE, examine_credential, find_problems
-from hydrator.domain.ads.openings import REPORT_NAME as OPENINGS_REPORT
-from hydrator.domain.ads.openings import PacedCycle
+from hydrator.domain.ads.openings import OPENINGS_REPORT, PacedCycle
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
 from hydrator.domain.text import format_duration

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hydrator.config import Settings
+from hydrator.diagnostics.overview.saved import load_view
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.openings import REPORT_NAME, PacedCycle
+from hydrator.domain.ads.openings import OPENINGS_REPORT, PacedCycle
 from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot
 from hydrator.reconcile.demand import build_demand
@@ -39,14 +40,13 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
     snapshot = build_snapshot(
         state.memories, demand.dids, now=now, max_age=settings.daemon.max_age, never=never
     )
-    saved = store.load_report(REPORT_NAME, PacedCycle)
-    polls = settings.removal_guard.confirm_polls
+    saved, view = store.load_report(OPENINGS_REPORT, PacedCycle), load_view(store)
     knowledge = DaemonKnowledge(
         now,
         snapshot,
         demand.dids,
         dids_without_room=_find_dids_without_room(state, snapshot, demand),
-        held_reasons={site: loss.text(polls) for site, loss in state.held_losses.items()},
+        held_reasons={row.site: row.held for row in view.sites if row.held} if view else {},
         openings=saved.openings if saved else None,
         no_openings_reason=saved.none_reason if saved else None,
         lists_of_wrong_keys=demand.lists_of_wrong_keys,

@@ -198,7 +198,7 @@ def parse_offer(text: object) -> StartRecord | None:
     return StartRecord(False, int(read[1]), Site(read[2]) if read[2] else None) if read else None
 
 
-REPORT_NAME: Final = "openings"
+OPENINGS_REPORT: Final = "openings"
 """The name of the last :class:`PacedCycle` in the state, for ``Store.load_report``."""
 
 

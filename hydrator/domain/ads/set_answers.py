@@ -60,8 +60,8 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
     site = read_site_answers(ad, now)
     if site.open_until is not None:
         openings = dict(ad.openings)
-        sources = _entries(openings.get(contract.READ_FROM))
-        for name, text in _entries(openings.get(contract.OPEN)).items():
+        sources = parse_entries(openings.get(contract.READ_FROM))
+        for name, text in parse_entries(openings.get(contract.OPEN)).items():
             key = SetKey(name if name in shares else _LANE.sub("", name))
             seconds = _integer(text)
             if seconds is not None and (keys is None or key in keys):
@@ -75,9 +75,9 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
 def read_shares(ad: SiteAd) -> dict[SetKey, SetAnswer]:
     """Return the answers of *ad* about its sets without the openings; skip those that cannot be decoded."""
     lines = dict(ad.content)
-    times = _entries(lines.get(contract.SETS_AS_OF))
+    times = parse_entries(lines.get(contract.SETS_AS_OF))
     answers = {}
-    for key, share in _entries(lines.get(contract.SETS)).items():
+    for key, share in parse_entries(lines.get(contract.SETS)).items():
         given = _integer(times[key]) if key in times else to_unix(ad.as_of)
         if _REAL.match(share) and (as_of := valid_integer(given, MAX_UNIX_SECONDS)) is not None:
             answers[SetKey(key)] = SetAnswer(float(share), as_of)
@@ -94,7 +94,8 @@ def read_site_answers(ad: SiteAd, now: datetime) -> SiteAnswers:
     )
 
 
-def _entries(nested_ad: str | None) -> dict[str, str]:
+def parse_entries(nested_ad: str | None) -> dict[str, str]:
+    """Return the literals of a nested ad, such as ``['lofar:L1'="STAGING"]``, by their names."""
     return {quoted or bare: value for quoted, bare, value in _ENTRY.findall(nested_ad or "")}
 
 

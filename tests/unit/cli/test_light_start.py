@@ -19,7 +19,7 @@ pytestmark = pytest.mark.outside
 
 DAEMON = ("apscheduler", "htcondor2", "httpx", "hydrator.daemon", "hydrator.server", "jinja2", "rucio")
 DAEMON += ("prometheus_client", "pydantic_settings", "stamina", "starlette", "uvicorn")
-CORE = ("hydrator.domain.ports", "hydrator.reconcile.evaluate", "hydrator.reconcile.openings")
+CORE = ("hydrator.domain.ports", "hydrator.reconcile.evaluate", "hydrator.reconcile.pacer")
 CORE += ("hydrator.reconcile.result", "hydrator.staging")
 TREE = typer.main.get_command(app)
 HEAVY = ("adapters", "asyncio", "httpx", "hydrator.config", "hydrator.diagnostics", "hydrator.reconcile")

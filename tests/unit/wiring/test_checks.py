@@ -13,8 +13,7 @@ from hydrator.config import load
 from hydrator.diagnostics.check.findings import CheckInputs, Level
 from hydrator.diagnostics.check.installation import check_memory, check_virtual_organisations
 from hydrator.diagnostics.problems import LAST_CYCLE
-from hydrator.domain.ads.openings import REPORT_NAME as OPENINGS_REPORT
-from hydrator.domain.ads.openings import Opening, Openings, PacedCycle
+from hydrator.domain.ads.openings import OPENINGS_REPORT, Opening, Openings, PacedCycle
 from hydrator.domain.model import Snapshot
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.reconcile.view import REPORT_NAME, CatalogueView

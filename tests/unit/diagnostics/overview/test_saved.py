@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.config import parse
+from hydrator.config import Settings, parse
 from hydrator.daemon.background import MaintenanceTasks
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.diagnostics.overview import facts
@@ -84,6 +84,12 @@ def test_datasets_without_room_are_those_of_the_last_ad(store, changes, without_
     store.save(replace(cycle.state, ads={CAM: changed}))
     settings = parse({"catalogue": [{"type": "file", "path": "c.toml"}]}, folder=Path("/"), origin="test")
     assert facts.load_facts(store, settings, NOON).knowledge.dids_without_room == {CAM: without_room}
+
+
+def test_reasons_why_ads_do_not_change_are_those_of_the_last_cycle(store):
+    reasons = {CAM: "its state was lost", RAL: "3 of 5 datasets would leave it"}
+    store.save_report(REPORT_NAME, view_of(report_of(Snapshot({}), demand(), held_reasons=reasons)))
+    assert facts.load_facts(store, Settings(), NOON).knowledge.held_reasons == reasons
 
 
 def test_view_of_another_version_is_none(store):

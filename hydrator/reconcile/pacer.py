@@ -13,7 +13,7 @@ from typing import Final
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import Openings, PacedCycle, parse_offer
+from hydrator.domain.ads.openings import PacedCycle, parse_offer
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, from_unix, to_unix
 from hydrator.domain.network import RateLookup
@@ -251,8 +251,8 @@ class Pacer:
         """Return True if no cycle has made openings from the jobs and slots yet."""
         return self._load is not self._paced_load
 
-    def make(self, snapshot: Snapshot, demand: Demand, now: datetime) -> Openings | None:
-        """Return the openings of the cycle at *now*; None without jobs and slots. ``last`` says why."""
+    def make(self, snapshot: Snapshot, demand: Demand, now: datetime) -> PacedCycle:
+        """Return the openings of the cycle at *now*; those of the last cycle without a new load."""
         try:
             load = self._load
             reason = self._find_obstacle(load, self._failure, now)
@@ -263,7 +263,7 @@ class Pacer:
             self._bugs.mark_resolved(_PACING)
         except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
             self.last = PacedCycle(None, self._bugs.report(_PACING, error))
-        return self.last.openings
+        return self.last
 
     def _find_obstacle(self, load: PoolLoad | None, failure: str | None, now: datetime) -> str | None:
         if not self._settings.demand.ask_schedds:

@@ -10,7 +10,7 @@ from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
 from hydrator.domain.ads.openings import (
     MAX_LINE_BYTES,
-    REPORT_NAME,
+    OPENINGS_REPORT,
     Opening,
     Openings,
     Outlook,
@@ -30,7 +30,7 @@ from hydrator.domain.ports import (
     SlotGroup,
 )
 from hydrator.reconcile.evaluate import evaluate
-from hydrator.reconcile.openings import (
+from hydrator.reconcile.pacer import (
     Pacer,
     read_reads,
     read_sets,
@@ -212,28 +212,28 @@ def test_without_jobs_or_slots_nothing_is_opened_and_the_reason_is_named(given, 
 
 def test_daemon_that_asks_no_schedd_opens_nothing():
     pacer = Pacer(Settings(demand={"ask_schedds": False}))
-    assert pacer.make(VIEW, WANTED, NOON) is None
+    assert pacer.make(VIEW, WANTED, NOON).openings is None
     assert "ask_schedds" in pacer.last.none_reason
 
 
 def test_pool_without_an_answer_has_the_last_one_until_it_is_old():
     pacer = paced(load(idle=IDLE, slots=SLOTS))
     pacer.update_load(Unseen("the collector is down"))
-    assert pacer.make(VIEW, WANTED, NOON + MINUTE).backlog == {UK: 20}
-    assert pacer.make(VIEW, WANTED, NOON + MAX_LOAD_AGE + MINUTE) is None
+    assert pacer.make(VIEW, WANTED, NOON + MINUTE).openings.backlog == {UK: 20}
+    assert pacer.make(VIEW, WANTED, NOON + MAX_LOAD_AGE + MINUTE).openings is None
     assert pacer.last.none_reason.endswith("the collector is down")
 
 
 def test_second_cycle_with_the_same_jobs_is_no_second_round():
     pacer = paced(load(idle=IDLE, slots=SLOTS))
     first = pacer.last
-    assert pacer.make(VIEW, WANTED, NOON + MINUTE) is first.openings
+    assert pacer.make(VIEW, WANTED, NOON + MINUTE) is first
 
 
 def test_bug_in_the_pacing_costs_the_openings_alone():
     pacer = pacer_of(lambda: 1 / 0)
     pacer.update_load(load(idle=IDLE, slots=SLOTS))
-    assert pacer.make(VIEW, WANTED, NOON) is None
+    assert pacer.make(VIEW, WANTED, NOON).openings is None
     assert "ZeroDivisionError" in pacer.last.none_reason
 
 
@@ -327,7 +327,7 @@ def thought(state=None, openings=None, now=NOON):
         published_generations={},
         settings=Settings(),
         now=now,
-        make_openings=lambda _: openings,
+        make_openings=lambda _: PacedCycle(openings),
     )
 
 
@@ -348,9 +348,9 @@ def test_site_that_no_catalogue_lists_has_an_ad_with_openings_until_its_slots_ha
 def test_saved_openings_come_back(tmp_path):
     whole = replace(made(), outlooks={ONE: Outlook(Reason.TURN, (UK,), 3)})
     with Store.open_to_write(tmp_path) as store:
-        assert store.load_report(REPORT_NAME, PacedCycle) is None
+        assert store.load_report(OPENINGS_REPORT, PacedCycle) is None
         for saved in (PacedCycle(whole, readers={UK: 2}), PacedCycle(None, "why")):
-            store.save_report(REPORT_NAME, saved)
-            assert store.load_report(REPORT_NAME, PacedCycle) == saved
-        store.save_report(REPORT_NAME, {"openings": {"outlooks": {"k": ["oops", [], 1]}}})
-        assert store.load_report(REPORT_NAME, PacedCycle) is None
+            store.save_report(OPENINGS_REPORT, saved)
+            assert store.load_report(OPENINGS_REPORT, PacedCycle) == saved
+        store.save_report(OPENINGS_REPORT, {"openings": {"outlooks": {"k": ["oops", [], 1]}}})
+        assert store.load_report(OPENINGS_REPORT, PacedCycle) is None
