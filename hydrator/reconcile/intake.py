@@ -1,4 +1,4 @@
-"""Intake of catalogue answers: check the answers of plugins, and clean every text before it is stored.
+"""Intake of catalogue answers, in each catalogue's process: check plugins' answers, and clean every text.
 
 A reading of a plugin that is not valid becomes Unseen with the reason. A cleaned text is one line of
 printable characters, without secrets. The intake drops search results that are not valid DIDs.

@@ -1,6 +1,6 @@
-"""Commands of the operator, which the next cycle executes: approve a held loss.
+"""State that one cycle passes to the next, the code that saves it, and commands for the next cycle.
 
-State that one cycle passes to the next, and the code that saves it.
+The operator gives the commands: approve a held loss.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -198,6 +198,9 @@ class _Loss:
     approved it. ``lost_dids`` are those of both that the site listed until this cycle. ``is_confirmed``: the
     poll of this cycle is one more confirmation. ``is_site_read``: the site lists a dataset that is neither
     lost nor held without a new answer. ``previous`` is the hold of the last cycle, if any.
+
+    A site that listed A, B and C lists only C now. A and B are lost and have 0 polls. In the next poll they
+    have 1. If the operator then approves B, B is settled.
     """
 
     missing_polls: Mapping[Did, int]
