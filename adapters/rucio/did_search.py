@@ -17,35 +17,41 @@ from .poll import NEVER, Dids
 from .responses import BadRow, read_did
 from .session.queries import QueryRunner, split_did
 
+_MIN_FILE_CHARS = 6
+"""Shortest beginning of a name for which files are listed, such as the number of an observation."""
+
 
 class DidSearch:
-    """A search for datasets and containers by pattern."""
+    """A search for datasets, containers and archives by pattern."""
 
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """Return all datasets and containers whose DIDs match one of *patterns*."""
+        """Return all datasets and containers whose DIDs match one of *patterns*, and single archives.
+
+        A scope may have millions of files. So files are listed only for a pattern that ends with ``.tar``,
+        and begins with a scope and some characters of the name.
+        """
         scopes = self.list_scopes() if patterns else ()
-        scope_patterns = {
-            (scope, _server_pattern(pattern, scope))
-            for pattern in patterns
-            for scope in scopes
-            if _could_match(pattern, scope)
+        could_match = [
+            (pattern, scope) for pattern in patterns for scope in scopes if _could_match(pattern, scope)
+        ]
+        searches = {(scope, _server_pattern(pattern, scope), "collection") for pattern, scope in could_match}
+        searches |= {
+            (scope, name, "file") for pattern, scope in could_match if (name := _file_pattern(pattern, scope))
         }
-        dids = {did for scope, each in sorted(scope_patterns) for did in self.list_matching(scope, each)}
+        dids = {did for search in sorted(searches) for did in self.list_matching(*search)}
         return filter_by_patterns(dids, patterns)
 
     def list_scopes(self) -> tuple[str, ...]:
         """Return all scopes, sorted."""
         return self._queries.ask("list_scopes", read=_parse_scopes)
 
-    def list_matching(self, scope: str, pattern: str) -> Iterator[Did]:
+    def list_matching(self, scope: str, pattern: str, kind: str = "collection") -> Iterator[Did]:
         """Yield the DIDs in *scope* that match *pattern* (``*`` only); the server may ignore case."""
         filters = [{"name": pattern}]
-        rows = self._queries.ask_rows(
-            "list_dids", scope, filters, read=read_did, did_type="collection", long=True
-        )
+        rows = self._queries.ask_rows("list_dids", scope, filters, read=read_did, did_type=kind, long=True)
         return (did for did in rows if did)
 
 
@@ -69,6 +75,15 @@ def _server_pattern(pattern: str, scope: str) -> str:
     if prefix == pattern:
         return prefix[len(start) :]
     return prefix[len(start) :] + "*"
+
+
+def _file_pattern(pattern: str, scope: str) -> str:
+    """Return a pattern for Rucio that all files match whose DIDs *pattern* matches; empty to list none."""
+    literal = sub(r"[*?\[].*", "", pattern)
+    name = literal.removeprefix(f"{scope}:")
+    if name == literal or len(name) < _MIN_FILE_CHARS or not pattern.endswith(".tar"):
+        return ""
+    return name if literal == pattern else f"{name}*.tar"
 
 
 _SEARCH_SECONDS = 20.0

@@ -95,6 +95,7 @@ def tree(rucio_server, tmp_path_factory) -> Iterator[Tree]:
         with tarfile.open(packed, "w") as tar:
             tar.add(measurement_set, "L1_abc.MS")
         items.append(made.item(packed.name, dataset, rse, packed))
+    items.append(made.item("L775619_SB055_uv.MS_76a2361e.tar", "L775619", made.hashed, packed))
     rucio_server.upload(*items)
     children = [made.did(name) for name in ("plain.ms", "packed.ms")]
     rucio_server.seed(
@@ -131,7 +132,14 @@ def submitted(tree: Tree, folder: Path, input_ms: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("site", "names"), [("UK", ("plain.ms", "packed.ms")), ("AU", ("free.ms", "packed-free.ms"))]
+    ("site", "names"),
+    [
+        ("UK", ("plain.ms", "packed.ms")),
+        ("AU", ("free.ms", "packed-free.ms")),
+        ("UK", ("/data/L775619_SB055_uv.MS",)),
+        ("UK", ("/data/L775619*.MS",)),
+    ],
+    ids=["hashed", "by address", "archive of a dataset of many", "glob of archives"],
 )
 def test_the_submitted_job_finds_what_rucio_laid_out(tree, tmp_path, site, names):
     job = submitted(tree, tmp_path, f"[{', '.join(names)}]")
@@ -143,7 +151,9 @@ def test_the_submitted_job_finds_what_rucio_laid_out(tree, tmp_path, site, names
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("input_ms"))
     found = [Path(path) for path in json.loads(line.partition("=")[2])]
-    assert {path.name for path in found} == {"L1_abc.MS" if "packed" in name else name for name in names}
+    assert {path.name for path in found} == {
+        "L1_abc.MS" if "packed" in name or "L775619" in name else name for name in names
+    }
     for path in found:
         assert (path / "ANTENNA" / "table.dat").read_text() == "antennas"
 

@@ -114,7 +114,8 @@ def resolve_names(
     If no catalogue has a DID, the DID is unknown if all catalogues answered, and else unchecked. The daemon
     (*daemon_catalogues*) has facts only about datasets that jobs name. So its answer shows where datasets
     are, but not which DIDs exist. If *catalogues* is empty, the function searches the daemon's catalogues.
-    A search finds neither single files nor private datasets. So a DID that it does not find is unlisted.
+    A search finds no private datasets, and of single files only archives. So a DID that it does not find is
+    unlisted.
 
     Raises:
         ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.

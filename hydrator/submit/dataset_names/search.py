@@ -111,7 +111,8 @@ def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
     escaped = [re.sub(r"([*?[])", r"[\1]", start) for start in sorted(starts)]
     if scope_prefix == "*":
         return [pattern for start in escaped for pattern in (f"*:{start}*", f"*/{start}*")]
-    return [f"{scope_prefix}{start}*" for start in escaped]
+    # in Rucio an archive is a file, and only a pattern with its ending finds files
+    return [f"{scope_prefix}{start}{tail}" for start in escaped for tail in ("*", "*.tar")]
 
 
 def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple[set[Did], dict[str, str]]:

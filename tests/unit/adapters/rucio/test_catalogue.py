@@ -1,11 +1,13 @@
 """Rucio catalogue: parse rows, and report a server that misbehaves (on a stand-in)."""
 
+import ast
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -351,6 +353,7 @@ class StandIn(LoopbackServer):
         super().__init__()
         self.asked: list[tuple[str, str]] = []
         self.logins: list[dict[str, str]] = []
+        self.file_searches: list[str] = []
         names = [
             {"scope": "lofar", "name": name, "did_type": "DATASET", "bytes": 40} for name in ("L1", "L2")
         ]
@@ -369,6 +372,17 @@ class StandIn(LoopbackServer):
             "/scopes/": body('["lofar"]'),
             "/dids/lofar/dids/search": json_lines(*names),
         }
+
+    def hold_file(self, row: object) -> None:
+        """Answer each search for files with *row*, and note it; a search for datasets finds nothing."""
+
+        def answer(request: LoopbackRequest) -> None:
+            query = parse_qs(urlsplit(request.path).query)
+            if is_for_files := query["type"] == ["file"]:
+                self.file_searches.append(ast.literal_eval(query["filters"][0])[0]["name"])
+            json_lines(*([row] if is_for_files else []))(request)
+
+        self.answers["/dids/lofar/dids/search"] = answer
 
     def reply(self, request: LoopbackRequest) -> None:
         path = request.path.partition("?")[0]
@@ -577,6 +591,28 @@ def test_find_returns_all_matches_or_fails(asking, stand_in, path):
         stand_in.answers[path] = fault
         with fails_as(kind):
             asking().find(["lofar:L*"])
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("lofar:L775619_SB0*.tar", "L775619_SB0*.tar"),
+        ("lofar:L775619_SB0?_uv.MS_*.tar", "L775619_SB0*.tar"),
+        ("lofar:L775619_SB0[0-9]_uv.MS_76a2361e.tar", "L775619_SB0*.tar"),
+        ("lofar:L775619_SB00_uv.MS_76a2361e.tar", "L775619_SB00_uv.MS_76a2361e.tar"),
+        ("lofar:L775619_SB0*", None),
+        ("lofar:L7756*.tar", None),
+        ("lofar:*.tar", None),
+        ("*:L775619_SB0*.tar", None),
+    ],
+)
+def test_find_lists_files_only_for_archives_of_which_it_knows_the_begin(asking, stand_in, pattern, name):
+    archive = {"scope": "lofar", "name": "L775619_SB00_uv.MS_76a2361e.tar", "did_type": "FILE"}
+    stand_in.hold_file(archive)
+    found = asking().find([pattern])
+    assert stand_in.file_searches == ([name] if name else [])
+    assert found == ({Did("lofar:L775619_SB00_uv.MS_76a2361e.tar")} if name else set())
 
 
 @pytest.mark.outside
