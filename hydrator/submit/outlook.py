@@ -22,11 +22,6 @@ class JobsOfSet:
     word: str = "job"
     node: str = ""
 
-    @property
-    def identity(self) -> str:
-        """A text that no other jobs of the submission have: the name of the node, or the datasets."""
-        return self.node or ",".join(self.dids)
-
 
 def describe_starts(
     jobs: Sequence[JobsOfSet], made: Openings | None, now: datetime, mode: str | None = None
@@ -44,18 +39,18 @@ def describe_starts(
 
 
 def describe_jobs_without_site(
-    jobs: Sequence[JobsOfSet], reasons: Mapping[str, str], mode: str | None
+    jobs: Sequence[JobsOfSet], reasons: Mapping[tuple[Did, ...], str], mode: str | None
 ) -> str:
     """Return one line on the jobs whose datasets no site has together, with advice; empty if there are none.
 
     Args:
         jobs: all jobs to submit.
-        reasons: by the identity of jobs, why no site has all their datasets now.
+        reasons: by their datasets, why no site has all of them now.
         mode: DataLocality of the jobs; None for the pool's default.
     """
     names_by_reason: dict[str, list[str]] = {}
     for each in jobs:
-        if reason := reasons.get(each.identity):
+        if reason := reasons.get(each.dids):
             names_by_reason.setdefault(reason, []).append(each.node)
     if not names_by_reason:
         return ""
@@ -66,7 +61,7 @@ def describe_jobs_without_site(
     text = shorten_list(sentences, "; ")
     total = sum(each.count for each in jobs)
     if total > 1 and not any(each.node for each in jobs):
-        number = sum(each.count for each in jobs if reasons.get(each.identity))
+        number = sum(each.count for each in jobs if reasons.get(each.dids))
         text = f"{number} of {format_count(total, 'job')}: {text}"
     if mode == "require":
         text += "; with DataLocality = require a job waits until one site has all its data: consider auto"

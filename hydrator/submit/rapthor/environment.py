@@ -31,7 +31,7 @@ def export_lines(
     Raises:
         ConfigError: a value has a ``;`` or is too long.
     """
-    attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
+    attributes = run.attributes
     values = {SUBMIT_ATTRS: _submit_attrs(attributes, environment, current_values)}
     values |= {f"_CONDOR_{name}": literal for name, literal in attributes.items()}
     values |= _expressions(run, environment, current_values)

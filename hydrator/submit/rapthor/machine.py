@@ -140,7 +140,8 @@ def _slot_value(parset: Parset, section: str, option: str, text: str, changes: M
 def _show(option: str, text: str) -> str:
     """Return ``NAME = VALUE`` for a message, without the password that the value may be or have."""
     value = re.sub(r"(?<=://)[^/@\s]*(?=@)", SECRET_PLACEHOLDER, printable_line(text)[:100])
-    return f"{option} = {SECRET_PLACEHOLDER if re.search('key|token|secret|passw', option) else value}"
+    is_secret = re.search("auth|credential|key|token|secret|passw", option)
+    return f"{option} = {SECRET_PLACEHOLDER if is_secret else value}"
 
 
 def _sized(parset: Parset, option: str, rule: str, limit: int) -> str:

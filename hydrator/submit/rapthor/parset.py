@@ -135,11 +135,8 @@ def lexical_cast(text: str) -> object:
 
 
 def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]:
-    """Return the globs in input_ms; raise ConfigError if an item is not a text."""
+    """Return the globs in input_ms; raise ConfigError if there are none or an item is not a text."""
     items = sorted(value, key=str) if isinstance(value, list | tuple | set | dict) else [value]
-    shown = " ".join(text.split())[:200]
-    if not items:
-        raise ConfigError([f"{origin}: input_ms = {shown}: names no measurement set"])
     problems = [
         f"{origin}: input_ms: Rapthor reads {_format_item(item)} as a number, not as a name;"
         " put the name in quotes"
@@ -148,7 +145,11 @@ def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]
     ]
     if problems:
         raise ConfigError(problems)
-    return tuple(item for item in items if isinstance(item, str) and item.strip())
+    globs = tuple(item for item in items if isinstance(item, str) and item.strip())
+    if not globs:
+        shown = " ".join(text.split())[:200]
+        raise ConfigError([f"{origin}: input_ms = {shown}: names no measurement set"])
+    return globs
 
 
 def _format_item(item: object) -> str:

@@ -16,6 +16,7 @@ from hydrator.cli.commands.submit.rapthor.run import find_files_to_send
 from hydrator.config import StorageArea
 from hydrator.domain.model import Snapshot
 from hydrator.submit.rapthor.parset import parse_parset
+from testbed.files import write_program
 from tests.command_line import run_hydrator
 from tests.factories import NOON, demand, server_state
 from tests.served import server_of
@@ -278,6 +279,18 @@ def test_mode_wait_needs_a_stage_in_command(host):
 def test_toil_exports_accept_mode_wait_without_a_stage_in_command(host):
     done = host.submit("L1.ms", "--as", "env", "--mode", "wait")
     assert "export _CONDOR_DataLocality='\"wait\"'" in done.stdout
+
+
+def test_toil_exports_keep_the_bytes_of_earlier_values(host):
+    host.submit("L1.ms")
+    tools = host.folder / "tools"
+    tools.mkdir()
+    write_program(tools / "condor_config_val", "#!/bin/sh\nprintf '\\350'\n")
+    earlier = {"_CONDOR_APPEND_REQ_VANILLA": os.fsdecode(b'Name != "\xe9"'), "PATH": f"{tools}:/usr/bin:/bin"}
+    words = ("run1.parset", "-c", "config.toml", "--as", "env", "--requirements", "true")
+    done = run_hydrator("submit", "rapthor", *words, cwd=host.folder, **earlier)
+    assert b"""_CONDOR_APPEND_REQ_VANILLA='(Name != "\xe9") && (true)'\n""" in done.stdout
+    assert b"_CONDOR_SUBMIT_ATTRS='\xe8 RequiredDatasets " in done.stdout
 
 
 @pytest.mark.parametrize(

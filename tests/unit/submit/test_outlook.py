@@ -46,7 +46,7 @@ def test_unknown_sets_and_old_openings_promise_nothing():
 def test_jobs_without_a_site_are_counted_with_advice_for_require():
     jobs = [JobsOfSet((L1,), 108), JobsOfSet((L1, L2), 12)]
     text = describe_jobs_without_site(
-        jobs, {jobs[1].identity: "no site has all data of the job now: …"}, "require"
+        jobs, {jobs[1].dids: "no site has all data of the job now: …"}, "require"
     )
     assert text.startswith(
         "12 of 120 jobs: no site has all data of the job now: …; with DataLocality = require"
@@ -60,5 +60,5 @@ def test_nodes_without_a_site_are_named_once_for_each_reason():
         JobsOfSet((L2,), 1, "node", "B"),
         JobsOfSet((L3,), 1, "node", "C"),
     ]
-    text = describe_jobs_without_site(nodes, {"A": "why", "B": "why", "C": "other"}, None)
+    text = describe_jobs_without_site(nodes, {(L1,): "why", (L2,): "why", (L3,): "other"}, None)
     assert text == "nodes A, B: why; node C: other"

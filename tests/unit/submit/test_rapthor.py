@@ -68,7 +68,7 @@ def test_input_ms_is_read_in_every_form_that_rapthor_accepts(written, meant):
         (b"[global]\ninput_ms = a\ninput_ms = b\n", "already exists"),
         (b"[global\n", "not a parset"),
         (b"[global]\n\0\n", "NUL"),
-        (b"[global]\ndir_working = /x\ninput_ms = []\n", "names no measurement set"),
+        *((parset(empty), "names no measurement set") for empty in ("[]", "''", "['', ' ']")),
         (b"[global]\n", "dir_working and input_ms"),
         (b"[calibration]\nx = 1\n", "dir_working and input_ms"),
         (parset("None"), "input_ms"),
@@ -206,7 +206,12 @@ def test_unknown_option_of_a_machine_is_a_warning(more, warned):
 
 @pytest.mark.parametrize(
     "option",
-    ["prefect_api_url = https://me:hunter2@x/api", "prefect_api_key = hunter2", "my_worker_token = hunter2"],
+    [
+        "prefect_api_url = https://me:hunter2@x/api",
+        "prefect_api_key = hunter2",
+        "prefect_api_auth_string = me:hunter2",
+        "my_worker_token = hunter2",
+    ],
 )
 def test_password_in_an_option_of_another_machine_is_not_shown(option):
     _, told = job_options(f"[cluster]\n{option}\n")

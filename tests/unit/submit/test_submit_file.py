@@ -1,5 +1,6 @@
 """RequiredDatasets in submit descriptions and DAG files: the new lines, and the unchanged bytes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -334,6 +335,20 @@ def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path,
         (tmp_path / name).write_text("executable = x\n")
     tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
     assert told(tmp_path, "-d", str(A), "--", str(tool), *words)[0] == passed
+
+
+@pytest.mark.outside
+def test_wrap_passes_names_that_are_not_utf_8_as_they_are(tmp_path):
+    for name, text in ((b"\xe9.sub", "executable = x\n"), (b"\xe9.dag", "JOB A x.sub\n")):
+        (tmp_path / os.fsdecode(name)).write_text(text)
+    for tool, name, passed in (
+        ("condor_submit", b"\xe9.sub", b"\xe9.sub\n"),
+        ("condor_submit_dag", b"\xe9.dag", b"\xe9.hydrator.dag\n"),
+    ):
+        command = [sys.executable, "-m", "hydrator.cli", "submit", "wrap", "-d", "o:1", "--"]
+        words = [*command, str(stand_in(tmp_path / tool)), os.fsdecode(name)]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=True)
+        assert done.stdout.startswith(passed)
 
 
 @pytest.mark.outside

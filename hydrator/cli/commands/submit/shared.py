@@ -46,9 +46,9 @@ def print_outlook(
         return
     knowledge = _gather_knowledge(settings, frozenset(dids))
     reasons = {
-        each.identity: explain_no_complete_site(knowledge, frozenset(each.dids))
-        for each in jobs
-        if each.dids and knowledge
+        dids: explain_no_complete_site(knowledge, frozenset(dids))
+        for dids in {each.dids for each in jobs}
+        if dids and knowledge
     }
     text = describe_jobs_without_site(jobs, reasons, mode)
     if text and should_refuse:

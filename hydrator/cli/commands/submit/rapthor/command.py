@@ -62,7 +62,8 @@ def submit_rapthor(options: RapthorOptions) -> None:
     _check_sites(run)
     _print_start(run)
     if options.form == "env":
-        sys.stdout.write(export_lines(run.run, os.environ, _read_condor_values()))
+        lines = export_lines(run.run, os.environ, _read_condor_values())
+        sys.stdout.buffer.write(lines.encode("utf-8", "surrogateescape"))
     else:
         produce_job(run, words)
 
@@ -300,9 +301,9 @@ def _read_condor_values() -> dict[str, str | None]:
     values: dict[str, str | None] = dict.fromkeys(names)
     for name in names if tool else ():
         try:
-            done = subprocess.run([str(tool), name], capture_output=True, text=True, check=False, timeout=20)
+            done = subprocess.run([str(tool), name], capture_output=True, check=False, timeout=20)
         except (OSError, subprocess.TimeoutExpired):
             break
         if done.returncode == 0:
-            values[name] = " ".join(done.stdout.split())
+            values[name] = " ".join(os.fsdecode(done.stdout).split())
     return values

@@ -56,9 +56,9 @@ class RapthorOptions:
     name: Annotated[
         str | None, typer.Option(help="Name of the run; default: the parset's name and the time.")
     ] = None
-    cpus: Annotated[int | None, typer.Option(min=1, help="Cores.")] = None
-    memory_gb: Annotated[float | None, typer.Option(min=0.001, help="Memory.")] = None
-    disk_gb: Annotated[float | None, typer.Option(min=0.001, help="Scratch space.")] = None
+    cpus: Annotated[int | None, typer.Option(min=1, max=4096, help="Cores.")] = None
+    memory_gb: Annotated[float | None, typer.Option(min=0.001, max=65_536, help="Memory.")] = None
+    disk_gb: Annotated[float | None, typer.Option(min=0.001, max=1_000_000, help="Scratch space.")] = None
     container: Annotated[
         str | None, typer.Option(help="Container image, as in container_image of a submit file.")
     ] = None
