@@ -33,7 +33,6 @@ from hydrator.cli.output.network import Network
 from hydrator.cli.output.staging import CommandEffect, StagingList
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.staging import StagingMetrics
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.saved import Reload, Status
@@ -241,7 +240,6 @@ def registry() -> CollectorRegistry:
     Metrics(made, __version__)
     HttpMetrics(made, [Route("/", lambda _: None)])
     build_cut_counter(made)
-    StagingMetrics(made)
     return made
 
 

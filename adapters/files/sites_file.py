@@ -34,7 +34,7 @@ from typing_extensions import TypedDict
 from adapters.readback import ReadBackAds, parse_published_ad
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers
+from hydrator.domain.ads.set_answers import SetAnswer, read_backlog, read_set_answers
 from hydrator.domain.errors import PublishError
 from hydrator.domain.files import read_regular, replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
@@ -146,14 +146,13 @@ class SitesFilePublisher:
 
 def _add_ad(document: _Document, ad: SiteAd, now: datetime) -> None:
     """Add what *ad* says to *document*, which has nothing of its site; the openings also if they are void."""
-    answers = read_set_answers(ad, now)
     row = {"as_of": to_unix(ad.as_of), "generation": ad.generation, "heard": now.timestamp()}
     if ad.open_until is not None:
-        row |= {"backlog": answers.backlog, "open_until": to_unix(ad.open_until)}
+        row |= {"backlog": read_backlog(ad), "open_until": to_unix(ad.open_until)}
     document["sites"][ad.site] = row
     for did in _available_dids(ad):
         document["datasets"].setdefault(did, []).append(ad.site)
-    for key, one in answers.by_key.items():
+    for key, one in read_set_answers(ad, now).items():
         document["sets"].setdefault(key, {})[ad.site] = _set_row(one)
 
 

@@ -10,7 +10,6 @@ from hydrator.cli import hook_text, version_text
 from hydrator.cli.groups import LazyGroup
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.stdio import make_plain
-from hydrator.domain.bugs import WorkerBug, find_receiver
 from hydrator.domain.errors import BadDid, ConfigError, HydratorError, StateUnreadable
 from hydrator.domain.redaction import escape_unprintable
 
@@ -79,11 +78,9 @@ def main() -> None:
         _print_with_docs_folder(f"{error}")
         sys.exit(2)
     except HydratorError as error:
+        for frames in getattr(error, "__notes__", ()):  # of a bug in a worker
+            print(escape_unprintable(frames, "\n"), file=sys.stderr)
         _print_with_docs_folder(f"{error}")
-        sys.exit(1)
-    except WorkerBug as error:
-        print(escape_unprintable(str(error), "\n"), file=sys.stderr)
-        print_problems(f"this is a bug, please report it to {find_receiver(error)}")
         sys.exit(1)
     except PermissionError as error:
         print_problems(f"{error.filename}: {error.strerror}; run this as the daemon's user or as root")

@@ -151,7 +151,7 @@ class CycleRunner:
         """Query the schedds while cycles continue; then run *work* with the answers by :meth:`_run_turn`."""
         with runtime.turns.turn("demand") as may_run:
             if may_run:
-                answers = runtime.reconciler.query_schedds()
+                answers = runtime.reconciler.schedds.query()
                 self._run_turn(lambda reconciler: work(reconciler, answers), runtime)
 
     def _run_poll(self, runtime: Runtime) -> None:
@@ -161,7 +161,7 @@ class CycleRunner:
         self._run_turn(self._poll, runtime)
 
     def _poll(self, reconciler: Reconciler) -> None:
-        is_demand_unknown = self._context.report is None and reconciler.demand_error
+        is_demand_unknown = self._context.report is None and reconciler.schedds.error
         if is_demand_unknown and not reconciler.state.demand.entries and not reconciler.demand.entries:
             return  # the demand is unknown: publishing now would remove all datasets from the ads
         self._guard.run("cycle", lambda: self._run_cycle(reconciler))
@@ -251,11 +251,11 @@ class CycleRunner:
         """Log which schedds did not answer, but only when the set of these schedds changes."""
         failures = {
             schedd: answer.reason
-            for schedd, answer in reconciler.schedd_answers.items()
+            for schedd, answer in reconciler.schedds.answers.items()
             if isinstance(answer, Unseen)
         }
-        if reconciler.demand_error:
-            failures = {"collector": reconciler.demand_error}
+        if reconciler.schedds.error:
+            failures = {"collector": reconciler.schedds.error}
         if not any(self._demand_failures.replace(failures)):
             return
         if failures:

@@ -13,8 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -33,9 +32,7 @@ from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing, St
 from hydrator.domain.model import to_unix
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.site_ads import names_any
-from hydrator.reconcile.snapshot.removal_guard import HoldCause
-from hydrator.reconcile.state import ReconcileState
-from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, ClockStepDetector, seconds_ahead
+from hydrator.state.clock_step import ClockStepDetector, load_state
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
 from hydrator.wiring.assembly import Parts
@@ -45,7 +42,7 @@ from .background import BackgroundWorker, MaintenanceTasks, MissTasks, NetworkTa
 from .http_frontend import HttpFrontend, read_changes
 from .logs import configure_logs
 from .metrics import Metrics
-from .staging import StagingMetrics, StagingTasks
+from .staging import StagingTasks
 
 _log = structlog.get_logger("hydrator")
 _CYCLE_DRAIN_SECONDS = 15.0
@@ -131,16 +128,17 @@ class Daemon:
         registry = CollectorRegistry()
         self._metrics = metrics = Metrics(registry, __version__)
         bugs = BugReporter(metrics.count_bug)
-        self._context = context = DaemonContext(
-            settings, _load_state(store, machine.clock()), store, metrics, bugs, machine.clock
-        )
+        state, lost = load_state(store, machine.clock())
+        if lost:
+            _log.error("state lost", why=lost)
+        self._context = context = DaemonContext(settings, state, store, metrics, bugs, machine.clock)
         self._guard = TaskGuard(metrics, bugs, self._watchdog)
         self._workers: tuple[BackgroundWorker, ...] = (
             MissTasks(context),
             MaintenanceTasks(context),
             PoolEdits(context),
             NetworkTasks(context),
-            StagingTasks(context, StagingMetrics(registry)),
+            StagingTasks(context),
         )
         self._cycles = CycleRunner(
             context,
@@ -324,23 +322,6 @@ class Daemon:
         if self._http.server:
             self._http.server.stop()
         return is_drained and (runtime is None or runtime.turns.drain(_BACKGROUND_DRAIN_SECONDS))
-
-
-def _load_state(store: Store, now: datetime) -> ReconcileState:
-    """Load the state on disk; start empty if its times are in the future: no fact may look too new.
-
-    Only the holds of the removal guard stay: while a loss is held, the ad of its site is withheld.
-    """
-    state = store.load()
-    if (ahead := seconds_ahead(state, now)) <= TOLERATED_AHEAD_SECONDS:
-        return state
-    _log.error("state lost", why=f"it is dated {ahead:.0f} s in the future: the clock was set back")
-    return ReconcileState(
-        held_losses={
-            site: replace(one, started_at=now, last_confirmed_at=now, cause=HoldCause.CLOCK)
-            for site, one in state.held_losses.items()
-        }
-    )
 
 
 def _await_secrets(settings: Settings) -> None:

@@ -14,7 +14,7 @@ from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.bugs import BugReporter, WorkerBug
-from hydrator.domain.errors import CatalogueError, ConfigError, PoolError, StateError
+from hydrator.domain.errors import CatalogueError, ConfigError, HydratorError, PoolError, StateError
 from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
@@ -199,7 +199,7 @@ def find_datasets(
         for catalogue in catalogues:
             try:
                 found |= catalogue.find(public)
-            except (CatalogueError, ConfigError, WorkerBug) as error:
+            except HydratorError as error:
                 reason = _LATE if is_late.is_set() else _search_failure(catalogue.name, error, never)
                 raise CatalogueError(catalogue.name, reason) from None
             finally:

@@ -26,6 +26,7 @@ from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.model import DatasetState, Site, to_unix
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.domain.ports import MergeResult
+from hydrator.domain.staging_ports import RefusalKind
 from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.view import CycleView, SiteView
@@ -62,6 +63,27 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
         ("collector",),
     ),
     ("merge_errors", "Runs of the slot merge that failed.", ("collector",)),
+    (
+        "staging_requests",
+        (
+            "Requests of data, by outcome: asked, joined (a rule of another account serves the jobs), pinned,"
+            " renewed, cancelled, failed or ended."
+        ),
+        ("outcome",),
+    ),
+    (
+        "staging_refusals",
+        "Requests of data that the catalogue refused or that failed, by kind: permission, quota, closed…",
+        ("kind",),
+    ),
+    (
+        "staging_bytes",
+        (
+            "Bytes that were asked for, by outcome: asked, staged (complete on disk) or unused (they ended"
+            " before any job used them)."
+        ),
+        ("outcome",),
+    ),
 )
 
 GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
@@ -166,6 +188,30 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         ("origin",),
     ),
     ("merge_slots", "Slots without a hook at sites that the daemon advertises.", ("collector",)),
+    ("staging_step_timestamp_seconds", "Time of the last step of staging.", ()),
+    ("staging_stopped", "1 if staging asks for nothing: the operator stopped it.", ()),
+    ("staging_problems", "Catalogues and parts of staging that fail now.", ()),
+    ("staging_open_requests", "Requests of data that have not ended.", ("site", "kind")),
+    ("staging_in_flight_bytes", "Bytes on their way because of requests.", ("site",)),
+    ("staging_stuck_requests", "Requests that are stuck for longer than a day.", ("site",)),
+    (
+        "staging_planned_bytes",
+        (
+            "Bytes that staging would ask for or pin, by reason for which it does not: mode (propose), or"
+            " approval (a request waits for a person)."
+        ),
+        ("site", "reason"),
+    ),
+    (
+        "staging_unserved_jobs",
+        "Jobs for whose data nothing is asked, because of a limit or a missing fact.",
+        (),
+    ),
+    (
+        "staging_limit_used_ratio",
+        "Share of a limit that is taken; of several sites or users the largest.",
+        ("limit",),
+    ),
 )
 
 HISTOGRAMS: Final[tuple[tuple[str, str, _Labels, tuple[float, ...]], ...]] = (
@@ -186,6 +232,17 @@ HISTOGRAMS: Final[tuple[tuple[str, str, _Labels, tuple[float, ...]], ...]] = (
         _WAIT_BUCKETS_SECONDS,
     ),
 )
+
+
+_INITIAL_SERIES: Final[Mapping[str, Iterable[str]]] = {
+    "job_starts": [start.value for start in Start],
+    "cycles": ["complete", "partial", "failed"],
+    "bugs": ["cycle"],
+    "staging_requests": ["asked", "joined", "pinned", "renewed", "cancelled", "failed", "ended"],
+    "staging_refusals": [kind.value for kind in RefusalKind],
+    "staging_bytes": ["asked", "staged", "unused"],
+}
+"""Series that are exported with 0 from the start, so that their first event is an increase."""
 
 
 class Instruments:
@@ -209,6 +266,9 @@ class Instruments:
         """The series of each gauge, by their labels."""
         self._old_series: dict[str, dict[_Labels, Gauge]] = {}
         """The series that :meth:`replacing` removes unless they are set again."""
+        for name, values in _INITIAL_SERIES.items():
+            for value in values:
+                self.count(name, value, by=0)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Increase a counter.
@@ -313,12 +373,6 @@ def _record_publish_results(metrics: Instruments, view: CycleView) -> None:
 
 _MAX_QUEUED_MISSES = 10_000
 """Maximum number of misses (datasets that jobs did not find) that wait for the first cycle."""
-_INITIAL_SERIES: Mapping[str, Iterable[str]] = {
-    "job_starts": [start.value for start in Start],
-    "cycles": ["complete", "partial", "failed"],
-    "bugs": ["cycle"],
-}
-"""Series that are exported with 0 from the start, so that their first event is an increase."""
 
 
 class DaemonProcessCollector(ProcessCollector):
@@ -340,23 +394,20 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry, version: str) -> None:
         DaemonProcessCollector(registry=registry)
-        self._metrics = Instruments(registry)
+        self.instruments = Instruments(registry)
         self._last_restart_count = 0
         self._known_sites: frozenset[Site] | None = None
         self._queued_misses: deque[Site] = deque(maxlen=_MAX_QUEUED_MISSES)
-        self._metrics.set("build_info", 1, version)
+        self.instruments.set("build_info", 1, version)
         self.set_reload_result(is_successful=True)
-        for name, values in _INITIAL_SERIES.items():
-            for value in values:
-                self._metrics.count(name, value, by=0)
 
     def count_failed_cycle(self) -> None:
         """Count a cycle that ended with an unexpected error."""
-        self._metrics.count("cycles", "failed")
+        self.instruments.count("cycles", "failed")
 
     def count_bug(self, part: str) -> None:
         """Count an unexpected exception of *part*; any thread may call this."""
-        self._metrics.count("bugs", part)
+        self.instruments.count("bugs", part)
 
     def count_child_restarts(self, restarts: int) -> None:
         """Count the restarts since the last call; *restarts* is the total of the child process.
@@ -364,12 +415,12 @@ class Metrics:
         A smaller total than at the last call means that the total began again at 0.
         """
         before = self._last_restart_count if restarts >= self._last_restart_count else 0
-        self._metrics.count("condor_child_restarts", by=restarts - before)
+        self.instruments.count("condor_child_restarts", by=restarts - before)
         self._last_restart_count = restarts
 
     def record_cycle(self, view: CycleView, seconds: float) -> None:
         """Record one cycle that took *seconds*."""
-        metrics = self._metrics
+        metrics = self.instruments
         metrics.count("cycles", "complete" if view.complete else "partial")
         metrics.histograms["cycle_seconds"].observe(seconds)
         metrics.set("last_cycle_timestamp_seconds", view.at)
@@ -393,22 +444,22 @@ class Metrics:
         """Record one run of the slot merge, by collector; any thread may call this."""
         for collector, result in results.items():
             sent_count = result.merged_count + result.withdrawn_count
-            self._metrics.count("merged_slots", collector, by=sent_count)
-            self._metrics.count("merge_slot_seconds", collector, "yes", by=result.covered_slot_seconds)
-            self._metrics.count("merge_slot_seconds", collector, "no", by=result.uncovered_slot_seconds)
+            self.instruments.count("merged_slots", collector, by=sent_count)
+            self.instruments.count("merge_slot_seconds", collector, "yes", by=result.covered_slot_seconds)
+            self.instruments.count("merge_slot_seconds", collector, "no", by=result.uncovered_slot_seconds)
             if result.error:
-                self._metrics.count("merge_errors", collector)
+                self.instruments.count("merge_errors", collector)
             else:
-                self._metrics.set("merge_slots", result.slot_count, collector)
+                self.instruments.set("merge_slots", result.slot_count, collector)
 
     def record_ended_jobs(self, batch: EndedJobBatch) -> None:
         """Record the starts and the waiting times of ended jobs; any thread may call this."""
         for job in batch.jobs:
             if job.last_started_at is not None:
-                self._metrics.count("job_starts", job.start.value)
+                self.instruments.count("job_starts", job.start.value)
             if job.wait_seconds is not None:
                 datasets = "none" if job.datasets is None else "named"
-                self._metrics.histograms["job_wait_seconds"].labels(datasets).observe(job.wait_seconds)
+                self.instruments.histograms["job_wait_seconds"].labels(datasets).observe(job.wait_seconds)
 
     def record_misses(self, misses: Iterable[Miss]) -> None:
         """Count the datasets that jobs reported as missing, by site; any thread may call this.
@@ -421,7 +472,7 @@ class Metrics:
             with contextlib.suppress(IndexError):  # another thread has counted these misses
                 site = self._queued_misses.popleft()
                 label = site if site in self._known_sites else "unknown"
-                self._metrics.count("missed_datasets", label)
+                self.instruments.count("missed_datasets", label)
 
     def set_transfer_samples(self, samples: Iterable[TransferSample]) -> None:
         """Set the number and the age of the samples of transfers, by origin; any thread may call this."""
@@ -432,27 +483,27 @@ class Metrics:
             ended_at = sample.ended_at.timestamp()
             newest[sample.origin.value] = max(ended_at, newest.get(sample.origin.value, 0.0))
         for origin in TransferOrigin:
-            self._metrics.set("transfer_samples", counts[origin.value], origin.value)
+            self.instruments.set("transfer_samples", counts[origin.value], origin.value)
         for name, ended_at in newest.items():
-            self._metrics.set("newest_transfer_sample_timestamp_seconds", ended_at, name)
+            self.instruments.set("newest_transfer_sample_timestamp_seconds", ended_at, name)
 
     def set_reload_result(self, *, is_successful: bool) -> None:
         """Set whether the daemon accepted the configuration at the last reload."""
-        self._metrics.set("config_last_reload_successful", is_successful)
+        self.instruments.set("config_last_reload_successful", is_successful)
 
     def set_credentials(self, credentials: Iterable[Credential]) -> None:
         """Set the expiry and the lifetime of all credentials in use."""
         expiry, lifetime = "credential_expiry_timestamp_seconds", "credential_lifetime_seconds"
-        with self._metrics.replacing(expiry, lifetime):
+        with self.instruments.replacing(expiry, lifetime):
             for credential in credentials:
                 labels = (credential.name, credential.renewed_by.value)
-                self._metrics.set(expiry, to_unix(credential.expires_at), *labels)
+                self.instruments.set(expiry, to_unix(credential.expires_at), *labels)
                 if credential.lifetime:
-                    self._metrics.set(lifetime, credential.lifetime.total_seconds(), *labels)
+                    self.instruments.set(lifetime, credential.lifetime.total_seconds(), *labels)
 
     def set_slot_coverage(self, coverage: Mapping[Site, Mapping[Coverage, int]]) -> None:
         """Set the number of slots by site and by coverage; any thread may call this."""
-        with self._metrics.replacing("slots"):
+        with self.instruments.replacing("slots"):
             for site, counts in coverage.items():
                 for kind, count in counts.items():
-                    self._metrics.set("slots", count, site, kind.value)
+                    self.instruments.set("slots", count, site, kind.value)

@@ -108,7 +108,7 @@ def build_scheduler(executor_names: Sequence[str]) -> BackgroundScheduler:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the daemon takes from its machine: time, threads, and parts that reach other machines.
+    """A machine on which the daemon runs: time, threads, and parts that reach other machines.
 
     The simulation replaces all of it, to run the daemon in virtual time over parts in memory.
 

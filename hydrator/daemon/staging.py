@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from hydrator.daemon.metrics import Instruments
 from hydrator.daemon.runtime import DaemonContext, Runtime
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, Site, to_unix
-from hydrator.domain.staging_ports import RefusalKind, StagingError, StagingKind, StagingRefused
+from hydrator.domain.staging_ports import StagingError, StagingKind, StagingRefused
 from hydrator.staging.controller import StagingController
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request, Table, Write
@@ -24,143 +24,93 @@ from hydrator.state.store import STAGING_REPORT
 
 from .background import BackgroundWorker
 
-_REQUEST_OUTCOMES = ("asked", "joined", "pinned", "renewed", "cancelled", "failed", "ended")
+_REPLACED_GAUGES = (
+    "staging_open_requests",
+    "staging_stuck_requests",
+    "staging_in_flight_bytes",
+    "staging_planned_bytes",
+    "staging_limit_used_ratio",
+)
 
 
 class StagingMetrics:
     """Metrics of the last step of staging; the counters begin at 0 with each start of the daemon."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._build_counters(registry)
-        self._build_gauges(registry)
+    def __init__(self, metrics: Instruments) -> None:
+        self._metrics = metrics
         self._last_ended_at: datetime | None = None
         self._complete: frozenset[tuple[Did, Site]] | None = None
         self._joined: frozenset[str] = frozenset()
-        for outcome in _REQUEST_OUTCOMES:
-            self._requests.labels(outcome)
-        for outcome in ("asked", "staged", "unused"):
-            self._bytes.labels(outcome)
-        for kind in RefusalKind:
-            self._refusals.labels(kind.value)
-
-    def _build_counters(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
-            "hydrator_staging_requests",
-            "Requests of data, by outcome: asked, joined (a rule of another account serves the jobs), pinned,"
-            " renewed, cancelled, failed or ended.",
-            ["outcome"],
-            registry=registry,
-        )
-        self._refusals = Counter(
-            "hydrator_staging_refusals",
-            "Requests of data that the catalogue refused or that failed, by kind: permission, quota, closed…",
-            ["kind"],
-            registry=registry,
-        )
-        self._bytes = Counter(
-            "hydrator_staging_bytes",
-            "Bytes that were asked for, by outcome: asked, staged (complete on disk) or unused (they ended"
-            " before any job used them).",
-            ["outcome"],
-            registry=registry,
-        )
-
-    def _build_gauges(self, registry: CollectorRegistry) -> None:
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"hydrator_staging_{name}", text, labels, registry=registry)
-
-        self._step_at = gauge("step_timestamp_seconds", "Time of the last step of staging.")
-        self._stopped = gauge("stopped", "1 if staging asks for nothing: the operator stopped it.")
-        self._problems = gauge("problems", "Catalogues and parts of staging that fail now.")
-        self._open = gauge("open_requests", "Requests of data that have not ended.", "site", "kind")
-        self._in_flight = gauge("in_flight_bytes", "Bytes on their way because of requests.", "site")
-        self._stuck = gauge("stuck_requests", "Requests that are stuck for longer than a day.", "site")
-        self._planned = gauge(
-            "planned_bytes",
-            "Bytes that staging would ask for or pin, by reason for which it does not: mode (propose), or"
-            " approval (a request waits for a person).",
-            "site",
-            "reason",
-        )
-        self._unserved_jobs = gauge(
-            "unserved_jobs", "Jobs for whose data nothing is asked, because of a limit or a missing fact."
-        )
-        self._limits = gauge(
-            "limit_used_ratio",
-            "Share of a limit that is taken; of several sites or users the largest.",
-            "limit",
-        )
 
     def count_call(self, write: Write, error: StagingError | None) -> None:
         """Count one call at a catalogue; any thread may call this."""
         one = write.request
         if isinstance(error, StagingRefused):
-            self._refusals.labels(error.kind.value).inc()
+            self._metrics.count("staging_refusals", error.kind.value)
         if error:
-            self._requests.labels("failed").inc()
+            self._metrics.count("staging_requests", "failed")
             return
         is_pin = one.kind is StagingKind.PIN
         asked = "pinned" if is_pin else "asked"
-        self._requests.labels({"renew": "renewed", "cancel": "cancelled"}.get(write.verb, asked)).inc()
+        outcome = {"renew": "renewed", "cancel": "cancelled"}.get(write.verb, asked)
+        self._metrics.count("staging_requests", outcome)
         if write.verb == "ask" and not is_pin:
-            self._bytes.labels("asked").inc(one.bytes)
+            self._metrics.count("staging_bytes", "asked", by=one.bytes)
 
     def record(self, overview: StagingOverview) -> None:
         """Record one step of staging; any thread may call this."""
         self._count_ends(overview)
-        self._step_at.set(to_unix(overview.as_of))
-        self._stopped.set(overview.stop_reason is not None)
-        self._problems.set(len(overview.problems))
-        self._unserved_jobs.set(sum(row.job_count for row in overview.not_asked if not row.is_waiting))
-        self._set_requests(overview)
-        self._set_plans(overview)
-        self._set_limits(overview)
+        unserved_jobs = sum(row.job_count for row in overview.not_asked if not row.is_waiting)
+        self._metrics.set("staging_step_timestamp_seconds", to_unix(overview.as_of))
+        self._metrics.set("staging_stopped", overview.stop_reason is not None)
+        self._metrics.set("staging_problems", len(overview.problems))
+        self._metrics.set("staging_unserved_jobs", unserved_jobs)
+        with self._metrics.replacing(*_REPLACED_GAUGES):
+            self._set_requests(overview)
+            self._set_plans(overview)
+            self._set_limits(overview)
 
     def _count_ends(self, overview: StagingOverview) -> None:
         """Count what ended, arrived or was joined since the last step; what was there at the start is not."""
         last, self._last_ended_at = self._last_ended_at or overview.as_of, overview.as_of
         new = [row for row in overview.ended if row.ended_at and last < row.ended_at <= overview.as_of]
-        self._requests.labels("ended").inc(len(new))
+        self._metrics.count("staging_requests", "ended", by=len(new))
         stages = [row for row in (*overview.requests, *new) if row.kind is StagingKind.STAGE]
         complete = frozenset(row.key for row in stages if row.is_complete)
         before, self._complete = self._complete, complete
         arrived = complete - (complete if before is None else before)
-        self._bytes.labels("staged").inc(sum(row.bytes for row in stages if row.key in arrived))
-        unused = (row.bytes for row in new if row in stages and row.is_complete and not row.is_used)
-        self._bytes.labels("unused").inc(sum(unused))
+        staged = sum(row.bytes for row in stages if row.key in arrived)
+        self._metrics.count("staging_bytes", "staged", by=staged)
+        unused = sum(row.bytes for row in new if row in stages and row.is_complete and not row.is_used)
+        self._metrics.count("staging_bytes", "unused", by=unused)
         joined = frozenset(overview.joined)
-        self._requests.labels("joined").inc(len(joined - self._joined))
+        self._metrics.count("staging_requests", "joined", by=len(joined - self._joined))
         self._joined = joined
 
     def _set_requests(self, overview: StagingOverview) -> None:
-        self._open.clear()
-        self._stuck.clear()
-        self._in_flight.clear()
         counts = Tally((row.site, row.kind) for row in overview.requests)
         stuck = Tally(row.site for row in overview.requests if row.is_stuck)
         in_flight = overview.in_flight_bytes
         for site in {row.site for row in overview.requests}:
             for kind in StagingKind:
-                self._open.labels(site, kind.value).set(counts[site, kind])
-            self._stuck.labels(site).set(stuck[site])
-            self._in_flight.labels(site).set(in_flight.get(site, 0))
+                self._metrics.set("staging_open_requests", counts[site, kind], site, kind.value)
+            self._metrics.set("staging_stuck_requests", stuck[site], site)
+            self._metrics.set("staging_in_flight_bytes", in_flight.get(site, 0), site)
 
     def _set_plans(self, overview: StagingOverview) -> None:
-        self._planned.clear()
         sums: Tally[tuple[Site, str]] = Tally()
         for row in overview.planned:
             sums[row.first.site, "approval" if row.mode == "approve" else "mode"] += row.bytes
         for (site, reason), size in sums.items():
-            self._planned.labels(site, reason).set(size)
+            self._metrics.set("staging_planned_bytes", size, site, reason)
 
     def _set_limits(self, overview: StagingOverview) -> None:
-        self._limits.clear()
         shares: dict[str, float] = {}
         for row in overview.limits:
             share = row.used / row.limit if row.limit else float(row.used > 0)
             shares[row.name] = max(share, shares.get(row.name, 0.0))
         for name, share in shares.items():
-            self._limits.labels(name).set(share)
+            self._metrics.set("staging_limit_used_ratio", share, name)
 
 
 _log = structlog.get_logger("hydrator")
@@ -169,18 +119,13 @@ _FIRST_STEP = timedelta(seconds=10)
 
 
 class StagingTasks(BackgroundWorker):
-    """Steps of staging, each in the thread ``staging``.
-
-    Args:
-        context: what the daemon's parts share.
-        staging_metrics: records the overview and the calls.
-    """
+    """Steps of staging, each in the thread ``staging``."""
 
     EXECUTOR_NAMES = ("staging",)
 
-    def __init__(self, context: DaemonContext, staging_metrics: StagingMetrics) -> None:
+    def __init__(self, context: DaemonContext) -> None:
         super().__init__(context)
-        self._staging_metrics = staging_metrics
+        self._staging_metrics = StagingMetrics(context.metrics.instruments)
         self._problems = OngoingFailures()
 
     def schedule(self, runtime: Runtime) -> None:

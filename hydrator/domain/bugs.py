@@ -5,19 +5,21 @@ import traceback
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import PurePath
 
+from hydrator.domain.errors import HydratorError
 from hydrator.domain.text import link_to_bug_report
 
 
-class WorkerBug(Exception):
-    """A bug in a worker: *where* is its type and line; the text is the list of the calls that led to it.
+class WorkerBug(HydratorError):
+    """A bug in a worker: *where* is its type and line, *frames* are the calls that led to it.
 
     *maker* names the plugin that the worker runs, and who made it; None without a plugin.
     """
 
     def __init__(self, where: str, frames: str, maker: str | None = None) -> None:
-        super().__init__(f"{where}\n{frames}")
         self.where = where
         self.maker = maker
+        super().__init__(f"bug: {where}; please report it, with its traceback, to {find_receiver(self)}")
+        self.add_note(frames)  # a traceback of this error shows its notes
 
 
 def locate_bug(error: BaseException) -> str:

@@ -18,7 +18,6 @@ from hydrator.domain.model import (
     Demand,
     Did,
     Pending,
-    ScheddDemand,
     Site,
     Survey,
     Unseen,
@@ -90,7 +89,7 @@ def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[st
 class Reconciler:
     """A runner of cycles over one set of catalogues, schedds and publishers, with the state between cycles.
 
-    Only :meth:`query_schedds` is thread-safe: the daemon runs one cycle at a time.
+    Only the query of ``schedds`` is thread-safe: the daemon runs one cycle at a time.
 
     Args:
         view: the saved document of the last cycle before the start, if any.
@@ -124,7 +123,7 @@ class Reconciler:
         self._pacer = pacer or Pacer(settings)
         self._timeouts = timeouts
         self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer, threads)
-        self._schedds = DemandPoller(queues, self._bugs)
+        self.schedds = DemandPoller(queues, self._bugs)
         self._targets = PublishTargets(targets, clock, self._bugs, threads)
         self._settings = settings
         self._clock = clock
@@ -139,16 +138,6 @@ class Reconciler:
         if self._view is None:
             raise RuntimeError("no cycle has run yet")
         return self._view
-
-    @property
-    def schedd_answers(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Return the last answer of each schedd, by the schedd's name."""
-        return self._schedds.answers
-
-    @property
-    def demand_error(self) -> str | None:
-        """Return the reason why the collector could not list the schedds; None without an error."""
-        return self._schedds.error
 
     @property
     def demand(self) -> Demand:
@@ -173,11 +162,7 @@ class Reconciler:
 
     def refresh_demand(self) -> frozenset[Did]:
         """Query the schedds, wait for each, and update the demand; return the newly demanded datasets."""
-        return self.apply_demand(self._schedds.query(waits=True))
-
-    def query_schedds(self) -> PoolAnswer | None:
-        """Query the pool; return the answer for :meth:`apply_demand`. The query may be slow."""
-        return self._schedds.query()
+        return self.apply_demand(self.schedds.query(waits=True))
 
     def apply_demand(self, answer: PoolAnswer | None) -> frozenset[Did]:
         """Update the demand, and the jobs and slots, with *answer*; return the newly demanded datasets.
@@ -186,12 +171,12 @@ class Reconciler:
         """
         now = self._clock()
         dids_before = self._dids_of(self.state)
-        self._schedds.record(answer, self.state.demand)
+        self.schedds.record(answer, self.state.demand)
         if answer is not None:
             self._pacer.update_load(answer if isinstance(answer, Unseen) else answer.load)
         memory = update_demand_memory(
             self.state.demand,
-            self._schedds.answers,
+            self.schedds.answers,
             default_scope=self._settings.daemon.default_scope,
             now=now,
         )
@@ -329,7 +314,7 @@ class Reconciler:
     ) -> Evaluation:
         answers = {name: polls.answer(name, demand.dids) for name in self._polls.names}
         generations = highest_generations(published.values())
-        sources, searched = self._schedds.unanswered_sources(), self._polls.searched_names
+        sources, searched = self.schedds.unanswered_sources(), self._polls.searched_names
         shown_sites = set(generations)
         if any(isinstance(ads, PublishError) for ads in published.values()):
             # any of them may have an ad that could not be read

@@ -152,7 +152,7 @@ _FRACTION_BITS = 53
 
 
 class SetFacts(NamedTuple):
-    """What the shares of sets at one site are computed from.
+    """The facts and sizes from which the shares of sets at one site are computed.
 
     ``facts`` has the facts of the site, without datasets that collide in letter case. ``sizes`` has the
     bytes of each dataset, if known. ``unread_dids`` are datasets that no catalogue has ever answered for.

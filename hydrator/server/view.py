@@ -14,7 +14,7 @@ from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Openings
-from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers, read_site_answers
+from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers
 from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.ports import PoolLoad
 from hydrator.domain.text import matches_any
@@ -127,14 +127,14 @@ def _view_ad(site: SiteView, state: ServerState) -> SiteView:
     ad = state.ads.get(site.site)
     if ad is None:
         return replace(site, generation=None)
-    answers = read_site_answers(ad, state.now)
+    until = ad.open_until if ad.open_until and state.now < ad.open_until else None
     return replace(
         site,
         generation=ad.generation,
         as_of=to_unix(ad.as_of) if site.as_of is None else site.as_of,
         published_at=to_unix(state.published_at.get(ad.site, state.now)),
-        backlog=answers.backlog if answers.open_until is not None else None,
-        open_until=answers.open_until,
+        backlog=site.backlog if until else None,
+        open_until=to_unix(until) if until else None,
     )
 
 
@@ -209,11 +209,7 @@ def view_sets(state: ServerState, keys: Collection[str] = (), limit: int = MAX_S
             entry.dids[0],
             entry.job_count,
             state.snapshot.sum_bytes(entry.dids),
-            {
-                site: answer
-                for site, each in answers.items()
-                if entry.key and (answer := each.by_key.get(entry.key))
-            },
+            {site: answer for site, each in answers.items() if entry.key and (answer := each.get(entry.key))},
             outlook._asdict() if outlook else None,
             staging if keys else None,
         )

@@ -7,11 +7,15 @@ published ads meanwhile. Losses that the removal guard held stay held.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from hydrator.domain.ports import Clock
+from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import ReconcileState
+
+from .store import Store
 
 MIN_STEP: Final = timedelta(seconds=2)
 """The smallest clock step that counts. After smaller steps ages may be wrong by less than this."""
@@ -56,3 +60,23 @@ def seconds_ahead(state: ReconcileState, now: datetime) -> float:
     for memory in state.memories.values():
         newest += [record.read_at for record in memory.records.values() if record.read_at]
     return max([0.0, *((at - now).total_seconds() for at in newest)])
+
+
+def load_state(store: Store, now: datetime) -> tuple[ReconcileState, str | None]:
+    """Load the state on disk, and the reason why it is lost if its times are in the future.
+
+    Then only the holds of the removal guard stay: no fact may look too new, and while a loss is held, the ad
+    of its site is withheld.
+
+    Raises:
+        StateError: the state cannot be read.
+    """
+    state = store.load()
+    if (ahead := seconds_ahead(state, now)) <= TOLERATED_AHEAD_SECONDS:
+        return state, None
+    held_losses = {
+        site: replace(one, started_at=now, last_confirmed_at=now, cause=HoldCause.CLOCK)
+        for site, one in state.held_losses.items()
+    }
+    why = f"it is dated {ahead:.0f} s in the future: the clock was set back"
+    return ReconcileState(held_losses=held_losses), why

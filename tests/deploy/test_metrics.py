@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
 from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
-from hydrator.daemon.staging import StagingMetrics
 from hydrator.domain.model import Site
 from hydrator.domain.text import link_to_page as links_to
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
@@ -36,7 +35,6 @@ def registry() -> CollectorRegistry:
     metrics = Metrics(made, "0")
     build_cut_counter(made)
     HttpMetrics(made, [Route("/", lambda request: None)])
-    StagingMetrics(made)
     metrics.record_cycle(view_of(World().run()), 0.5)
     return made
 

@@ -89,12 +89,12 @@ class Beside:
     @property
     def unasked(self) -> bool:
         """Return whether a schedd could not be queried for its demand."""
-        return bool(self.cycle.demand_error or self.reasons)
+        return bool(self.cycle.schedds.error or self.reasons)
 
     @property
     def reasons(self) -> str:
         """Return the reasons why schedds could not be queried."""
-        return "; ".join(a.reason for a in self.cycle.schedd_answers.values() if isinstance(a, Unseen))
+        return "; ".join(a.reason for a in self.cycle.schedds.answers.values() if isinstance(a, Unseen))
 
     def in_files(self, did: Did) -> bool:
         """Return whether hooks read it from the files, whatever the collector has."""
@@ -181,7 +181,7 @@ def test_a_collector_that_is_down_gets_every_ad_when_it_is_back_and_empty(beside
     troubled.stop_daemon("collector")
     try:
         goes_on(daemon)
-        assert daemon.cycle.demand_error
+        assert daemon.cycle.schedds.error
     finally:
         troubled.start_daemon("collector")
     wait_for(lambda: daemon.run().is_complete and daemon.in_collector().keys() == before.keys(), "the ads")

@@ -36,15 +36,17 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     """
     from hydrator.cli.output import tables as show
     from hydrator.config import load
+    from hydrator.state.clock_step import load_state
     from hydrator.state.store import Store
+    from hydrator.wiring import system_clock
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
-        state = _load_state(store)
+        state, lost = load_state(store, system_clock())
         if settings.publish.never:
             store.forget_history(settings.publish.never)
         report, reconciler = _run_cycle(settings, state, store, as_json=as_json)
-        print_problems(store.damage_report)
+        print_problems(store.damage_report, lost and f"state lost: {lost}")
     view = reconciler.view
     _print_report(as_json, report, reconciler, view, lambda: show.print_cycle(view))
 
@@ -58,11 +60,13 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.cli.output import tables as show
     from hydrator.config import load
     from hydrator.reconcile.state import ReconcileState
+    from hydrator.state.clock_step import load_state
     from hydrator.state.store import Store
+    from hydrator.wiring import system_clock
 
     settings, state = load(config), ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
-        state = _load_state(store)
+        state, _ = load_state(store, system_clock())
     report, reconciler = _run_cycle(settings, state, None, as_json=as_json)
     view = reconciler.view
     _print_report(as_json, report, reconciler, view.plan, lambda: show.print_cycle(view))
@@ -98,16 +102,6 @@ def _run_cycle(
             return run(is_only=is_only), reconciler
 
 
-def _load_state(store: "Store") -> "ReconcileState":
-    """Load the state of *store*; an empty one if its times are in the future."""
-    from hydrator.reconcile.state import ReconcileState
-    from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, seconds_ahead
-    from hydrator.wiring import system_clock
-
-    state = store.load()
-    return state if seconds_ahead(state, system_clock()) <= TOLERATED_AHEAD_SECONDS else ReconcileState()
-
-
 def _print_report(
     as_json: bool,
     report: "CycleReport",
@@ -117,6 +111,6 @@ def _print_report(
 ) -> None:
     """Print the report of a cycle; exit with status 1 if a part failed, or if another daemon publishes."""
     print_result(as_json, shown, print_table)
-    if not report.is_complete or report.rivals or reconciler.demand_error:
-        print_problems(reconciler.demand_error, *report.failures)
+    if not report.is_complete or report.rivals or reconciler.schedds.error:
+        print_problems(reconciler.schedds.error, *report.failures)
         raise typer.Exit(1)

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
-from hydrator.domain.bugs import WorkerBug, find_receiver
 from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import (
     CatalogueDenied,
@@ -122,9 +121,6 @@ def run_guarded(
         return list(check(*args, **kwargs))
     except HydratorError as error:
         return [failure(subject, str(error), _error_remedy(error))]
-    except WorkerBug as bug:
-        remedy = f"report it, with its traceback from hydrator plan, to {find_receiver(bug)}"
-        return [failure(subject, f"bug: {bug.where}", remedy)]
 
 
 def _error_remedy(error: HydratorError) -> str:

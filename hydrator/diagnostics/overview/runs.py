@@ -1,4 +1,4 @@
-"""How far a run or a cluster is: its jobs that run beside their data, those that wait, and for what. Pure.
+"""Progress of a run or a cluster: its jobs that run beside their data, those that wait, and for what. Pure.
 
 ``WorkflowRun`` names a run; the key of a set of datasets (``DataLocalityKey``) names the jobs of this set.
 """

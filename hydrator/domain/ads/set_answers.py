@@ -5,8 +5,8 @@ give to the negotiator. This module is pure.
 """
 
 import re
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hydrator.domain.ads import contract
@@ -35,21 +35,10 @@ class SetAnswer:
     open_seconds: int | None = None
     read_from: Site | None = None
 
-    @property
-    def is_whole(self) -> bool:
-        return self.share >= 1
 
-
-@dataclass(frozen=True, slots=True)
-class SiteAnswers:
-    """The set answers of one site's ad; ``open_until`` is None without valid openings."""
-
-    by_key: Mapping[SetKey, SetAnswer] = field(default_factory=dict)
-    backlog: int = 0
-    open_until: int | None = None
-
-
-def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = None) -> SiteAnswers:
+def read_set_answers(
+    ad: SiteAd, now: datetime, keys: Container[str] | None = None
+) -> dict[SetKey, SetAnswer]:
     """Return the set answers of *ad*, with the openings only if they are valid at *now*.
 
     With *keys*, return only the answers of these sets. Skip entries that cannot be decoded, for example those
@@ -57,8 +46,7 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
     """
     shares = read_shares(ad)
     answers = {key: one for key, one in shares.items() if keys is None or key in keys}
-    site = read_site_answers(ad, now)
-    if site.open_until is not None:
+    if ad.open_until is not None and now < ad.open_until:
         openings = dict(ad.openings)
         sources = parse_entries(openings.get(contract.READ_FROM))
         for name, text in parse_entries(openings.get(contract.OPEN)).items():
@@ -69,7 +57,7 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
                 # the entry of an open set may have had no room in the ad
                 answer = answers.get(key, SetAnswer(0.0, to_unix(ad.as_of)))
                 answers[key] = replace(answer, open_seconds=seconds, read_from=source)
-    return replace(site, by_key=answers)
+    return answers
 
 
 def read_shares(ad: SiteAd) -> dict[SetKey, SetAnswer]:
@@ -84,14 +72,9 @@ def read_shares(ad: SiteAd) -> dict[SetKey, SetAnswer]:
     return answers
 
 
-def read_site_answers(ad: SiteAd, now: datetime) -> SiteAnswers:
-    """Return what *ad* says about its site as a whole, without the answers about single sets."""
-    until = ad.open_until
-    if until is None or now >= until:
-        return SiteAnswers()
-    return SiteAnswers(
-        backlog=_integer(dict(ad.openings).get(contract.BACKLOG)) or 0, open_until=to_unix(until)
-    )
+def read_backlog(ad: SiteAd) -> int:
+    """Return the backlog in *ad*; 0 without one."""
+    return _integer(dict(ad.openings).get(contract.BACKLOG)) or 0
 
 
 def parse_entries(nested_ad: str | None) -> dict[str, str]:

@@ -4,17 +4,25 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from hydrator.domain.bugs import WorkerBug
+from hydrator.domain.model import Did, Site
 from hydrator.domain.units import UnixTime
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
+from hydrator.reconcile.state import ReconcileState
 from hydrator.staging.overview import StagingOverview
+from hydrator.state.store import Store
+from hydrator.wiring import system_clock
 from scripts.docs import JSON
 from tests.command_line import run_hydrator
+from tests.factories import ad
+
+UK = Site("UK")
 
 TIME_NAME = re.compile(r"(?!left_out_at)(.*_)?(as_of|at|since|until|any_after)")
 TIME = re.compile(r"2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]+)?Z")
@@ -105,6 +113,18 @@ def test_bug_is_logged_without_values_and_never_in_the_document(command, tmp_pat
     assert "s3cret" not in said
 
 
+def test_once_keeps_a_held_loss_of_a_state_that_is_dated_in_the_future(tmp_path):
+    config, ahead = write_config(tmp_path), system_clock() + timedelta(hours=1)
+    loss = HeldLoss(ahead, ahead, {Did("t:a"): 0}, 1, HoldCause.SITE)
+    with Store.open_to_write(tmp_path / "state") as store:
+        store.save(ReconcileState(ads={UK: ad(site=UK, at=ahead)}, held_losses={UK: loss}))
+    (tmp_path / "catalogue.toml").write_text('sites = ["UK"]')
+    done = run_hydrator("once", "-c", config)
+    assert "state lost: it is dated 3" in done.stderr.decode()
+    with Store.open_to_read(tmp_path / "state") as store:
+        assert store.load().held_losses[UK].cause is HoldCause.CLOCK
+
+
 def test_command_that_meets_a_bug_of_a_plugin_names_its_maker(tmp_path, monkeypatch):
     def meet(*_, **__):
         raise WorkerBug("KeyError at mine/plug.py:7", '  File "mine/plug.py", line 7', "the plugin mine")
@@ -112,8 +132,9 @@ def test_command_that_meets_a_bug_of_a_plugin_names_its_maker(tmp_path, monkeypa
     monkeypatch.setattr("hydrator.cli.commands.run._run_cycle", meet)
     done = run_hydrator("plan", "-c", write_config(tmp_path))
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.decode().splitlines() == [
-        "KeyError at mine/plug.py:7",
-        '  File "mine/plug.py", line 7',
-        "hydrator: this is a bug, please report it to the maker of the plugin mine",
-    ]
+    frames, sentence = done.stderr.decode().splitlines()
+    assert frames == '  File "mine/plug.py", line 7'
+    assert sentence.startswith(
+        "hydrator: bug: KeyError at mine/plug.py:7; please report it, with its traceback"
+    )
+    assert sentence.endswith("to the maker of the plugin mine")

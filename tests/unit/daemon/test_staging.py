@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hydrator.daemon.runtime import Turns
-from hydrator.daemon.staging import StagingMetrics, StagingTasks
+from hydrator.daemon.staging import StagingTasks
 from hydrator.staging.controller import StagingParts
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import StagingCommand, Table
@@ -43,7 +43,7 @@ class Daemon:
         self.context = context_with(
             settings=settings, store=store, registry=self.registry, report=self.world.report
         )
-        self.tasks = StagingTasks(self.context, StagingMetrics(self.registry))
+        self.tasks = StagingTasks(self.context)
         self.scheduler = BackgroundScheduler(timezone="UTC", executors={"staging": {"type": "threadpool"}})
         self.tasks.schedule(runtime_with(self.scheduler, turns=self.turns, **parts))
 

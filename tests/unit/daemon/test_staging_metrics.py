@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from hydrator.daemon.metrics import Instruments
 from hydrator.daemon.staging import StagingMetrics
 from hydrator.domain.staging_ports import RefusalKind, RequestState
 from hydrator.staging.overview import LimitRow
@@ -19,7 +20,7 @@ class Recorder:
     def __init__(self, world: StagingWorld) -> None:
         self.world = world
         self.registry = CollectorRegistry()
-        self.metrics = StagingMetrics(self.registry)
+        self.metrics = StagingMetrics(Instruments(self.registry))
         world.restart(audit=lambda write, _one, error: self.metrics.count_call(write, error))
 
     def step(self, after: timedelta = timedelta(minutes=1)) -> None:

@@ -304,11 +304,11 @@ def test_a_collector_that_is_down_takes_no_demand_away_however_long_and_is_no_er
     world.clock.now += 100 * HOUR
     world.cycle.refresh_demand()
     assert world.cycle.demand.dids == {L1}
-    assert "broken" in world.cycle.demand_error
-    assert isinstance(world.cycle.schedd_answers["ap1"], Unseen)
+    assert "broken" in world.cycle.schedds.error
+    assert isinstance(world.cycle.schedds.answers["ap1"], Unseen)
     world.queues.is_broken = False
     world.cycle.refresh_demand()
-    assert world.cycle.demand_error is None
+    assert world.cycle.schedds.error is None
 
 
 def test_demand_without_schedds_has_only_pins_and_patterns():

@@ -59,9 +59,9 @@ def test_sets_of_most_jobs_come_first_and_unknown_keys_have_no_row():
 
 
 def test_site_row_has_the_backlog_while_openings_are_valid():
-    row = {each.site: each for each in view_sites(STATE)}["DE"]
-    assert (row.backlog, row.open_until) == (64, to_unix(NOON + 10 * MINUTE))
-    old = {each.site: each for each in view_sites(replace(STATE, now=NOON + 10 * MINUTE))}["DE"]
+    row = {each.site: each for each in view_sites(STATE)}["UK"]
+    assert (row.backlog, row.open_until) == (3, to_unix(NOON + 10 * MINUTE))
+    old = {each.site: each for each in view_sites(replace(STATE, now=NOON + 10 * MINUTE))}["UK"]
     assert (old.backlog, old.open_until) == (None, None)
 
 

@@ -317,7 +317,7 @@ def test_bugs_of_orders_the_queues_and_the_store_leave_the_ads_alone():
     world = World(commands=broken, queues=broken, store=broken)
     world.well.replicas = (replica(L1, CAM),)
     assert world.cycle.refresh_demand() == frozenset()
-    assert world.cycle.demand_error.startswith("bug in the query of schedds: OverflowError at ")
+    assert world.cycle.schedds.error.startswith("bug in the query of schedds: OverflowError at ")
     report = world.run()
     assert available(world.shows(CAM)) == f'{{"{L1}"}}'
     assert report.save_error.startswith("bug in the state: OverflowError at ")
