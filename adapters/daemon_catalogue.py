@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from adapters.http.client import build_ssl_context
@@ -49,7 +49,7 @@ from hydrator.domain.model import (
 from hydrator.domain.provenance import provenance_from_row
 from hydrator.domain.redaction import sanitize
 from hydrator.domain.text import list_problems, reason_of
-from hydrator.domain.untrusted import is_loopback, keeps_secrets, valid_number
+from hydrator.domain.untrusted import is_loopback, keeps_secrets
 
 NOT_IN_DEMAND = "no job has named this dataset to the daemon yet"
 _MAX_QUERY_BYTES = 6000
@@ -85,7 +85,7 @@ class _Sites(TypedDict):
 class _FactRow(TypedDict):
     site: str
     state: DatasetState
-    fraction: Any  # _parse_fraction is stricter than a float
+    fraction: Annotated[float, Field(ge=0, le=1, strict=True)] | None
     as_of: int
     provenance: dict[str, str | float]
 
@@ -392,7 +392,7 @@ def _parse_knowledge(
     for row in rows:
         did = parse_did(row["did"])
         for fact in row["sites"]:
-            sites.setdefault(Site(fact["site"]), {})[did] = _parse_fact(did, fact)
+            sites.setdefault(Site(fact["site"]), {})[did] = _parse_fact(fact)
         if row["demanded"]:
             demanded.add(did)
         if row["unseen"]:
@@ -421,27 +421,14 @@ def _parse_knowledge(
     )
 
 
-def _parse_fact(did: Did, row: _FactRow) -> Fact:
-    return Fact(
-        row["state"],
-        from_unix(row["as_of"]),
-        _parse_fraction(did, row["fraction"]),
-        provenance_from_row(row["provenance"]),
-    )
+def _parse_fact(row: _FactRow) -> Fact:
+    provenance = provenance_from_row(row["provenance"])
+    return Fact(row["state"], from_unix(row["as_of"]), row["fraction"], provenance)
 
 
 def _parse_replica(did: Did, row: _FactRow) -> Replica:
     state = _REPLICA_STATES[row["state"]]
-    return Replica(did, Site(row["site"]), state, _parse_fraction(did, row["fraction"]))
-
-
-def _parse_fraction(did: Did, value: object) -> float | None:
-    if value is None:
-        return None
-    number = valid_number(value)
-    if number is None or not 0 <= number <= 1:
-        raise ValueError(f"the fraction of {did} is not a number from 0 to 1")
-    return float(number)
+    return Replica(did, Site(row["site"]), state, row["fraction"])
 
 
 def _parse_openings(sites: Sequence[_SiteRow], rows: Sequence[_SetRow]) -> Openings:

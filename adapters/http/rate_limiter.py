@@ -100,35 +100,25 @@ class HttpRateLimiter:
     def record_response(
         self, status: int, retry_after_header: str | None, server_time: datetime | None
     ) -> bool:
-        """Record one response; return True if the server refused the call and asked for a pause."""
-        if status == 429 or (status == 503 and retry_after_header is not None):
-            self.record_refusal(retry_after_header, server_time)
-            return True
-        self.record_answer()
-        return False
+        """Record one response; return True if the server refused the call and asked for a pause.
 
-    def record_refusal(self, retry_after_header: str | None, server_time: datetime | None) -> None:
-        """Pause all calls for the time that the server asks for, but at least for a minimum time.
-
-        The minimum is 0.25 s (2 s without ``Retry-After``) and doubles with each further refusal in a row.
+        Then pause all calls for the time that the server asks for, but at least for a minimum time. The
+        minimum is 0.25 s (2 s without ``Retry-After``) and doubles with each further refusal in a row.
         No pause is longer than ``MAX_PAUSE_SECONDS``.
 
         Args:
-            retry_after_header: the ``Retry-After`` of the response.
-            server_time: the time of the response by the server's own clock; None if it sent no time.
+            status: the status of the response.
+            retry_after_header: its ``Retry-After``.
+            server_time: its time by the server's own clock; None if it sent no time.
         """
-        seconds = retry_after(retry_after_header, server_time)
+        is_refusal = status == 429 or (status == 503 and retry_after_header is not None)
         with self._lock:
-            if not self.pause_seconds:  # a call refused in a pause was sent before it: do not count it
-                self._refusals += 1
-            shortest = (_FIRST_PAUSE_SECONDS if seconds is None else _MIN_PAUSE_SECONDS) * 2 ** min(
-                self._refusals - 1, 10
-            )
-            pause = min(MAX_PAUSE_SECONDS, max(seconds or 0.0, shortest))
-            self._paused_until = max(self._paused_until, self._monotonic() + pause)
-
-    def record_answer(self) -> None:
-        """Record that the server accepted a call: the next pause is short again. In a pause, do nothing."""
-        with self._lock:
-            if not self.pause_seconds:
-                self._refusals = 0
+            if not self.pause_seconds:  # in a pause, it is the response to a call from before
+                self._refusals = self._refusals + 1 if is_refusal else 0
+            if is_refusal:
+                seconds = retry_after(retry_after_header, server_time)
+                shortest = _FIRST_PAUSE_SECONDS if seconds is None else _MIN_PAUSE_SECONDS
+                pause = max(seconds or 0.0, shortest * 2 ** min(self._refusals - 1, 10))
+                ends_at = self._monotonic() + min(MAX_PAUSE_SECONDS, pause)
+                self._paused_until = max(self._paused_until, ends_at)
+        return is_refusal

@@ -107,16 +107,15 @@ def connect(
     Raises:
         ConfigError: a file with a secret or a certificate cannot be read.
     """
-    from adapters.http.client import HttpLimits, JsonClient
+    from adapters.http.client import JsonClient
     from adapters.http.oauth import ClientCredentials, TokenFile
 
-    limits = HttpLimits()
     bearer: TokenFile | ClientCredentials | None = None
     if token_file:
         bearer = TokenFile(name, token_file)
     elif account:
-        bearer = ClientCredentials(name, account, system_clock, limits=limits)
-    return JsonClient(name, url, token_source=bearer, limits=limits, ca_cert=ca_cert)
+        bearer = ClientCredentials(name, account, system_clock)
+    return JsonClient(name, url, token_source=bearer, ca_cert=ca_cert)
 
 
 def build_dmapi(settings: "DmapiSettings", server: Service, capabilities: Service | None) -> Catalogue:

@@ -16,7 +16,7 @@ def test_a_retry_after_pauses_calls_for_that_time():
     now, slept = [1000.0], []
     pace = HttpRateLimiter(10, lambda: now[0], slept.append)
     pace.wait_for_turn()
-    pace.record_refusal("40", None)
+    pace.record_response(429, "40", None)
     now[0] += 39
     assert pace.pause_seconds == 1
     pace.wait_for_turn()
@@ -34,7 +34,7 @@ def test_a_pause_for_one_call_holds_for_all_connections():
         times[0] += seconds
 
     pace = HttpRateLimiter(10, lambda: times[0], sleep)
-    pace.record_refusal("5", None)
+    pace.record_response(429, "5", None)
     assert pace.wait_for_turn(within_seconds=10)
     assert not pace.wait_for_turn(within_seconds=0.05)
     assert slept == [5.0]
@@ -46,7 +46,7 @@ def test_a_call_that_waits_for_its_turn_also_waits_for_a_new_pause():
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 1:
-            pace.record_refusal("40", None)  # on another line, meanwhile
+            pace.record_response(429, "40", None)  # on another line, meanwhile
         now[0] += seconds
 
     pace = HttpRateLimiter(10, lambda: now[0], sleep)
@@ -60,16 +60,16 @@ def test_concurrent_refusals_count_once_and_an_answer_ends_no_pause():
     now = [1000.0]
     pace = HttpRateLimiter(10, lambda: now[0], lambda _: None)
     for _ in range(5):
-        pace.record_refusal(None, None)
+        pace.record_response(429, None, None)
     assert pace.pause_seconds == 2
-    pace.record_answer()
+    pace.record_response(200, None, None)
     assert pace.pause_seconds == 2
     now[0] += 3
-    pace.record_refusal(None, None)
+    pace.record_response(429, None, None)
     assert pace.pause_seconds == 4, "the answer was to a question from before the pause"
     now[0] += 5
-    pace.record_answer()
-    pace.record_refusal(None, None)
+    pace.record_response(200, None, None)
+    pace.record_response(429, None, None)
     assert pace.pause_seconds == 2
 
 
