@@ -279,7 +279,8 @@ def list_files(path: str) -> "Iterator[File]":
     if not os.path.isdir(path):
         yield "", None, [path]
         return
-    seen = set()  # type: set[str]
+    parts = os.path.realpath(path).split("/")
+    seen = {"/".join(parts[:count]) or "/" for count in range(1, len(parts) + 1)}  # a link may lead up
     for folder, folders, names in os.walk(path, onerror=raise_error, followlinks=True):
         seen.add(os.path.realpath(folder))  # a link may lead back
         folders[:] = [name for name in folders if os.path.realpath(os.path.join(folder, name)) not in seen]

@@ -179,6 +179,14 @@ def test_folder_behind_a_link_is_checked_too_and_a_link_back_ends(element):
     assert f"{path}/ANTENNA/table.f0 is empty, and the table has rows" in miss(element)
 
 
+def test_link_to_a_folder_above_brings_no_other_data_into_the_dataset(element):
+    path = element.holds("L1.ms")
+    (path / "up").symlink_to("..")
+    (element.storage / "other.ms").mkdir()
+    (element.storage / "other.ms" / "gone").symlink_to("nowhere")
+    assert miss(element) == ""
+
+
 def test_folder_with_too_few_bytes_is_a_miss(element):
     element.holds("L1.ms", "12345")
     assert miss(element, size=5) == ""

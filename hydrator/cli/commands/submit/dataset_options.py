@@ -56,6 +56,11 @@ class DatasetOptions:
         self.dids: set[Did] = set()
         """The datasets of the jobs that were read so far."""
         self.texts = [text for text in texts if text.strip()]
+        for text in self.texts:
+            if not text.rstrip("=, ") or (":" not in text and text.rstrip(", ").endswith("=")):
+                raise ConfigError(
+                    [f"--datasets {text}: no dataset is named: name one, or leave the option out"]
+                )
         lines = read_input_file(file).decode("utf-8-sig", "replace").splitlines() if file else []
         self.file_dids = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
