@@ -60,6 +60,8 @@ COLLECTOR_SECONDS: Final = 300.0
 """A collector gets an unchanged ad only so often."""
 HEALTHY_AFTER_SECONDS: Final = 200.0
 """A part that was sick so long ago is well again: a dropped answer takes 120 s."""
+UNREAD_SECONDS: Final = 120.0
+"""So long after its fault a publisher may still be unread: an answer that was dropped takes so long."""
 SUDDEN_COUNT: Final = 5
 """Fewer datasets of a site than these are no sudden loss."""
 
@@ -119,6 +121,8 @@ class Laws:
         self._sites: frozenset[Site] = frozenset()
         self._whole_at: dict[tuple[Did, Site], float] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
+        self._first_sent: dict[tuple[Site, int, int], float] = {}
+        """The time at which an ad of each site and generation was first sent since the state was lost."""
         self._gone: dict[Site, frozenset[Did]] = {}
         """What left the ads of each site and was judged then: another publisher may get the ad much later."""
         self._lost_ads: dict[tuple[str, Site], tuple[int, int]] = {}
@@ -258,6 +262,7 @@ class Laws:
         before, there = self._shown.get((publisher, ad.site)), self._world.shown_ad(publisher, ad.site)
         now = Shown(ad, self._world.loop.now, self._life, available_in(ad))
         self._shown[publisher, ad.site] = now
+        self._first_sent.setdefault((ad.site, ad.generation, self._life), now.at)
         if "full" in self._world.faults.active("disk", now.at):
             self.happened("an ad was published although the disk was full")
         if self._checked.get(ad.site) != (ad, now.at // SLACK_SECONDS):  # publishers get the same ad together
@@ -266,7 +271,7 @@ class Laws:
             self._check_asked(now)
             self._check_ages(now)
             self._check_released(now)
-        if there:
+        if there and not (before and self._is_forgotten(publisher, before, now)):
             self._check_generation(there, ad)
         judged = self._gone.get(ad.site, frozenset()) - now.available
         if before and there and (gone := before.available - now.available - judged):
@@ -367,6 +372,21 @@ class Laws:
         if new.generation < old.generation or (new.generation == old.generation and has_changed):
             what = "other" if has_changed else "the same"
             self.add("generation", f"{new.site}: {old.generation}, then {new.generation} with {what} content")
+
+    def _is_forgotten(self, publisher: str, before: Shown, now: Shown) -> bool:
+        """Return True if nothing that the daemon could read knew the generation of the ad *before*.
+
+        The state was lost, this publisher could not be read when the new ad got its generation, and the clock
+        has been set back: else the present time is a higher generation than all earlier ones. DESIGN.md has
+        no repair of clock steps. The publisher then has an ad of the same generation until the next refresh.
+        """
+        first = self._first_sent[now.ad.site, now.ad.generation, now.life]
+        is_unread = any(
+            fault.kind in {"fail", "hang", "drop"} and fault.at <= first < fault.end + UNREAD_SECONDS
+            for fault in self._world.faults.of(f"publisher {publisher}")
+        )
+        is_behind = now.ad.generation > to_unix(self._world.clock())
+        return before.life < now.life and is_unread and is_behind
 
     def _check_gone(self, before: Shown, now: Shown, gone: frozenset[Did]) -> None:
         site = now.ad.site

@@ -55,6 +55,12 @@ def key_of(dids: tuple[Did, ...]) -> SetKey:
     return make_key(dids)
 
 
+@lru_cache(10_000)
+def whole_seconds(at: datetime) -> datetime:
+    """Return the time that a publisher reads back from an ad of the time *at*."""
+    return from_unix(to_unix(at))
+
+
 class Part:
     """A part that *process* uses; each call of it is one or more steps of *world*."""
 
@@ -218,9 +224,9 @@ class SimulatedPublisher(Part):
             site: PublishedAd(
                 site,
                 ad.generation,
-                from_unix(to_unix(ad.as_of)),
+                whole_seconds(ad.as_of),
                 self._world.clock_at(came),
-                from_unix(to_unix(ad.open_until)) if ad.open_until else None,
+                whole_seconds(ad.open_until) if ad.open_until else None,
             )
             for site, (ad, came) in sorted(self._shelf.ads.items())
             if self._lifetime is None or self._world.loop.now - came < self._lifetime

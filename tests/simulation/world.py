@@ -374,8 +374,10 @@ class World:
             raise Killed from None
         self.tell("the daemon runs")
         self.laws.note_start()
+        started_at, offset = self.loop.now, self._clock_offset
         while not daemon.has_clock_step():
-            self.loop.sleep(CLOCK_CHECK_SECONDS)
+            self.loop.wait(lambda: self._clock_offset != offset)  # before that no check sees a step
+            self.loop.sleep(CLOCK_CHECK_SECONDS - (self.loop.now - started_at) % CLOCK_CHECK_SECONDS)
         self.tell("the daemon ends: clock step")
         self.laws.happened("the daemon started again because its clock was set")
         daemon.stop()
@@ -532,7 +534,7 @@ class World:
         Afterwards ``laws.broken`` has what was wrong.
         """
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-        with self._disk(), patch("hydrator.daemon.cycles.trim_heap"):
+        with self._disk(), patch("hydrator.daemon.cycles.trim_heap", lambda: None):
             self._boot()
             self.loop.spawn("nature", self._nature, self._let_things_happen)
             self.loop.spawn("laws", self._nature, self._watch)
