@@ -127,6 +127,18 @@ def opened(browser, url):
         context.close()
 
 
+BEGINS = """() => [...document.querySelectorAll("table")].map(table => [...table.rows].map(row =>
+    [...row.cells].map(cell => cell.getBoundingClientRect().left + parseFloat(getComputedStyle(cell).paddingLeft))))"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("path", ["overview", "site", "dataset", "run"])
+def test_headings_of_tables_begin_where_their_cells_begin(opened, path, width):
+    tables = opened(PATHS[path], width).evaluate(BEGINS)
+    assert tables
+    assert [rows for rows in tables if any(row != rows[0] for row in rows)] == []
+
+
 def found_wrong(page) -> list[str]:
     """What axe-core objects to, all its rules asked; the policy would not let it in as an ordinary script."""
     import axe_playwright_python
