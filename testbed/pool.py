@@ -344,6 +344,15 @@ class Pool:
         running = f"ClusterId == {cluster} && JobStatus == 2"
         self.wait(lambda: len(self.jobs(running, "ProcId")) == jobs, f"{jobs} of job {cluster} to run")
 
+    def fill(self, site: str, cpus: int, jobs: int = 1) -> int:
+        """Run *jobs* jobs without data for an hour at *site*, each with *cpus* cores; return the cluster."""
+        cluster = self.submit(
+            "executable = /bin/sleep\narguments = 3600\nrequest_memory = 10\nrequest_disk = 1\n"
+            f'request_cpus = {cpus}\nrequirements = TARGET.GLIDEIN_Site == "{site}"\nqueue {jobs}\n'
+        )
+        self.until_running(cluster, jobs)
+        return cluster
+
     def is_idle(self, cluster: int) -> bool:
         """Return True if the first job of *cluster* is idle."""
         return self.job(cluster, "JobStatus") == {"JobStatus": 1}

@@ -201,12 +201,18 @@ class MissTasks(BackgroundWorker):
     def _collect_misses(
         self, reports: MissReports, recounts: Sequence[Callable[[frozenset[Did]], None]]
     ) -> None:
-        """Read the reports; each of *recounts* gets the datasets that jobs missed."""
+        """Read the reports; each of *recounts* gets the datasets that jobs missed.
+
+        Before the first cycle the sites are not known: the reports wait.
+        """
+        if not (report := self._context.report):
+            return
         jobs = reports.read_reports()
         new = self._add_misses(miss for job in jobs for miss in parse_misses({MISSES_ATTRIBUTE: job}))
         for recount in recounts if new else ():
             recount(frozenset(miss.did for miss in new))
-        self._report_misses(new)
+        self._log_misses(new)
+        self._metrics.count_misses(new, report.evaluation.ads)
 
     def _add_misses(self, misses: Iterable[Miss]) -> Sequence[Miss]:
         """Remember *misses*; return those that were not known before."""
@@ -220,14 +226,13 @@ class MissTasks(BackgroundWorker):
             del self._known_misses[next(iter(self._known_misses))]
         return new
 
-    def _report_misses(self, new: Sequence[Miss]) -> None:
+    def _log_misses(self, new: Sequence[Miss]) -> None:
         for miss in new[:_MAX_LOGGED_MISSES]:
             _log.info(
                 "a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.missed_at.isoformat()
             )
         if len(new) > _MAX_LOGGED_MISSES:
             _log.info("jobs missed more datasets than are listed", more=len(new) - _MAX_LOGGED_MISSES)
-        self._metrics.record_misses(new)
 
 
 _FIRST_READ = timedelta(seconds=15)

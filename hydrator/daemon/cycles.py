@@ -4,16 +4,14 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
 
 from hydrator.daemon.logs import cycle_log_fields, ongoing_failures, status_line
-from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process import ServiceManager, Watchdog, trim_heap
 from hydrator.daemon.runtime import DaemonContext, Machine, Runtime
-from hydrator.domain.bugs import BugReporter, OngoingFailures
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, StateError
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import PoolSnapshot, ScheddQueue
@@ -29,55 +27,12 @@ _log = structlog.get_logger("hydrator")
 _QUEUES_INTERVAL = timedelta(minutes=1)
 
 
-@dataclass(eq=False)
-class TaskGuard:
-    """A guard that runs scheduled work, counts and logs its failures, and notifies the watchdog.
-
-    Attributes:
-        metrics: counts failed cycles.
-        bugs: counts and logs unexpected exceptions.
-        watchdog: records when a task begins and ends.
-    """
-
-    metrics: Metrics
-    bugs: BugReporter
-    watchdog: Watchdog
-
-    def run(self, task: str, work: Callable[[], bool]) -> bool:
-        """Run *work* and return its result; after a failure, count and log the failure and return False."""
-        self.watchdog.record_step(f"a {task} began")
-        try:
-            return work()
-        except HydratorError as error:
-            _log.error(f"{task} failed", why=str(error))
-            self.metrics.count_failed_cycle()
-        except Exception as error:  # noqa: BLE001 - a bug must not end the daemon
-            self.report_bug(task, error)
-        finally:
-            self.watchdog.record_step(f"a {task} ended")
-        return False
-
-    def run_isolated(self, part: str, work: Callable[[], None]) -> None:
-        """Run *work* for one *part* after a cycle; report an exception as a bug of the part, and continue."""
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - the other work after a cycle continues
-            self.bugs.report(part, error)
-        else:
-            self.bugs.mark_resolved(part)
-
-    def report_bug(self, task: str, error: Exception) -> None:
-        """Log and count the unexpected exception *error*."""
-        self.bugs.report(task, error)
-        self.metrics.count_failed_cycle()
-
-
 class CycleRunner:
     """A runner that runs one cycle at a time, and gives its results to the metrics, the log and systemd.
 
     Args:
         context: the values that the daemon's parts share.
-        guard: counts and logs failures, and isolates the parts that use a cycle's results.
+        watchdog: records when a task begins and ends.
         service_manager: shows the status line.
         stopping: is set when the daemon stops; afterwards no cycle is requested.
         is_clock_stepping: returns True after a step of the wall clock: the daemon ends.
@@ -87,7 +42,7 @@ class CycleRunner:
     def __init__(
         self,
         context: DaemonContext,
-        guard: TaskGuard,
+        watchdog: Watchdog,
         service_manager: ServiceManager,
         *,
         stopping: threading.Event,
@@ -95,7 +50,7 @@ class CycleRunner:
         machine: Machine,
     ) -> None:
         self._context = context
-        self._guard = guard
+        self._watchdog = watchdog
         self._service_manager = service_manager
         self._ongoing_failures, self._demand_failures = OngoingFailures(), OngoingFailures()
         self._no_openings_reason: str | None = "not logged yet"
@@ -136,6 +91,29 @@ class CycleRunner:
             executor="demand",
         )
 
+    def _run_task(self, task: str, work: Callable[[], bool]) -> bool:
+        """Run *work* and return its result; after a failure, count and log the failure and return False."""
+        self._watchdog.record_step(f"a {task} began")
+        try:
+            return work()
+        except HydratorError as error:
+            _log.error(f"{task} failed", why=str(error))
+        except Exception as error:  # noqa: BLE001 - a bug must not end the daemon
+            self._context.bugs.report(task, error)
+        finally:
+            self._watchdog.record_step(f"a {task} ended")
+        self._context.metrics.count_failed_cycle()
+        return False
+
+    def _run_isolated(self, part: str, work: Callable[[], None]) -> None:
+        """Run *work* for one *part* after a cycle; report an exception as a bug of the part, and continue."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the other work after a cycle continues
+            self._context.bugs.report(part, error)
+        else:
+            self._context.bugs.mark_resolved(part)
+
     def _run_turn(self, work: Callable[[Reconciler], object], runtime: Runtime) -> None:
         """Run *work* with the reconciler of *runtime*, unless the daemon ends; log lines have its number."""
         with (
@@ -164,15 +142,15 @@ class CycleRunner:
         is_demand_unknown = self._context.report is None and reconciler.schedds.error
         if is_demand_unknown and not reconciler.state.demand.entries and not reconciler.demand.entries:
             return  # the demand is unknown: publishing now would remove all datasets from the ads
-        self._guard.run("cycle", lambda: self._run_cycle(reconciler))
+        self._run_task("cycle", lambda: self._run_cycle(reconciler))
 
     def _run_demand_cycle(self, reconciler: Reconciler, answers: PoolAnswer | None) -> None:
         """Run a cycle at once if jobs name new datasets, since the jobs wait for these datasets."""
         if self._try_apply_demand(reconciler, answers):
-            self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
+            self._run_task("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
     def _try_apply_demand(self, reconciler: Reconciler, answers: PoolAnswer | None) -> bool:
-        return self._guard.run("demand", lambda: self._apply_demand(reconciler, answers))
+        return self._run_task("demand", lambda: self._apply_demand(reconciler, answers))
 
     def _apply_demand(self, reconciler: Reconciler, answers: PoolAnswer | None) -> bool:
         new_dids = reconciler.apply_demand(answers)
@@ -195,7 +173,7 @@ class CycleRunner:
     def _run_answer_cycle(self, reconciler: Reconciler) -> None:
         """Run a cycle for a late answer; it queries the catalogues only for new datasets."""
         self._is_answer_cycle_requested = False  # before the polls: a later answer needs a cycle of its own
-        self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
+        self._run_task("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
         """Run a cycle. If nothing is new after a poll, wait for the next answer, which requests a cycle."""
@@ -211,13 +189,13 @@ class CycleRunner:
     def record(self, reconciler: Reconciler, report: CycleReport, seconds: float) -> None:
         """Record the results of one cycle."""
         context, view = self._context, reconciler.view
-        self._guard.run_isolated("the pages", lambda: self._build_cycle_state(report, view))
+        self._run_isolated("the pages", lambda: self._build_cycle_state(report, view))
         context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
         # after the pages' state, because open pages load again when there is another report
         context.state, context.report = reconciler.state, report
-        self._guard.run_isolated("metrics", lambda: self._guard.metrics.record_cycle(view, seconds))
+        self._run_isolated("metrics", lambda: context.metrics.record_cycle(view, seconds))
         if context.parts and context.parts.pool.client:
-            self._guard.metrics.count_child_restarts(context.parts.pool.child_restarts)
+            context.metrics.count_child_restarts(context.parts.pool.child_restarts)
         self._log_openings(report.evaluation.paced.none_reason)
         self._log_cycle(view, seconds)
 

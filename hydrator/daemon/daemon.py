@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator import __version__
 from hydrator.config import Settings, load
-from hydrator.daemon.cycles import CycleRunner, TaskGuard
+from hydrator.daemon.cycles import CycleRunner
 from hydrator.daemon.process import ServiceManager, Watchdog, limit_arenas
 from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine, Runtime, Turns, close_parts
 from hydrator.diagnostics.overview.saved import RELOAD_REPORT, Reload
@@ -132,7 +132,6 @@ class Daemon:
         if lost:
             _log.error("state lost", why=lost)
         self._context = context = DaemonContext(settings, state, store, metrics, bugs, machine.clock)
-        self._guard = TaskGuard(metrics, bugs, self._watchdog)
         self._workers: tuple[BackgroundWorker, ...] = (
             MissTasks(context),
             MaintenanceTasks(context),
@@ -142,7 +141,7 @@ class Daemon:
         )
         self._cycles = CycleRunner(
             context,
-            self._guard,
+            self._watchdog,
             service_manager,
             stopping=self._stopping,
             is_clock_stepping=lambda: bool(self._clock_steps.step),
@@ -291,7 +290,7 @@ class Daemon:
         except HydratorError as error:
             return (str(error),)
         except Exception as error:  # noqa: BLE001 - a bug must not end the daemon
-            self._guard.report_bug("reload", error)
+            self._context.bugs.report("reload", error)
             return (f"the reload failed because of a bug: {type(error).__name__}; the log has the traceback",)
         return ()
 

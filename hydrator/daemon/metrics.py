@@ -7,8 +7,8 @@ recorder has its own registry, so two daemons in one process share no metric.
 import contextlib
 import time
 from collections import Counter as Tally
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -371,10 +371,6 @@ def _record_publish_results(metrics: Instruments, view: CycleView) -> None:
             metrics.count("ads_sent", row.publisher, row.action)
 
 
-_MAX_QUEUED_MISSES = 10_000
-"""Maximum number of misses (datasets that jobs did not find) that wait for the first cycle."""
-
-
 class DaemonProcessCollector(ProcessCollector):
     """Memory, CPU time, files and start time of the daemon's process.
 
@@ -396,8 +392,6 @@ class Metrics:
         DaemonProcessCollector(registry=registry)
         self.instruments = Instruments(registry)
         self._last_restart_count = 0
-        self._known_sites: frozenset[Site] | None = None
-        self._queued_misses: deque[Site] = deque(maxlen=_MAX_QUEUED_MISSES)
         self.instruments.set("build_info", 1, version)
         self.set_reload_result(is_successful=True)
 
@@ -437,8 +431,6 @@ class Metrics:
         metrics.set("paced", view.pacing.open_until is not None)
         if view.pacing.open_until is not None and view.pacing.load_at is not None:
             metrics.set("paced_load_timestamp_seconds", view.pacing.load_at)
-        self._known_sites = frozenset(site.site for site in view.sites if site.generation is not None)
-        self.record_misses(())
 
     def record_merge(self, results: Mapping[str, MergeResult]) -> None:
         """Record one run of the slot merge, by collector; any thread may call this."""
@@ -461,18 +453,14 @@ class Metrics:
                 datasets = "none" if job.datasets is None else "named"
                 self.instruments.histograms["job_wait_seconds"].labels(datasets).observe(job.wait_seconds)
 
-    def record_misses(self, misses: Iterable[Miss]) -> None:
+    def count_misses(self, misses: Iterable[Miss], known_sites: Container[Site]) -> None:
         """Count the datasets that jobs reported as missing, by site; any thread may call this.
 
-        The owner of a job writes the report and could name any site. So misses are counted only after a cycle
-        has listed the sites, and all other site names count as ``unknown``.
+        The owner of a job writes the report and could name any site. So all sites but *known_sites* count as
+        ``unknown``.
         """
-        self._queued_misses.extend(miss.site for miss in misses)
-        while self._known_sites is not None and self._queued_misses:
-            with contextlib.suppress(IndexError):  # another thread has counted these misses
-                site = self._queued_misses.popleft()
-                label = site if site in self._known_sites else "unknown"
-                self.instruments.count("missed_datasets", label)
+        for miss in misses:
+            self.instruments.count("missed_datasets", miss.site if miss.site in known_sites else "unknown")
 
     def set_transfer_samples(self, samples: Iterable[TransferSample]) -> None:
         """Set the number and the age of the samples of transfers, by origin; any thread may call this."""

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -29,7 +29,7 @@ from hydrator.domain.errors import (
     StateError,
 )
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot, to_unix
-from hydrator.domain.ports import Catalogue, FileLister, StepReporter
+from hydrator.domain.ports import FileLister, StepReporter
 from hydrator.domain.sites import SiteMapping
 from hydrator.domain.staging_ports import Stager, StagingFailed
 from hydrator.state.store import Store
@@ -69,31 +69,25 @@ if TYPE_CHECKING:
     from adapters.ska.dmapi import DmapiSettings
 
 
-def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
-    """Build the catalogue that queries the daemon at [submit] daemon_url.
-
-    Return no catalogue if daemon_url is not set.
+def daemon_catalogues(settings: Settings) -> "tuple[DaemonCatalogue, ...]":
+    """Build the catalogue that queries the daemon at [submit] daemon_url; none if daemon_url is not set.
 
     Raises:
         ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
-    daemon = _build_daemon_catalogue(settings)
-    return (daemon,) if daemon else ()
+    submit = settings.submit
+    if not submit.daemon_url:
+        return ()
+    from adapters.daemon_catalogue import DaemonCatalogue
+
+    return (DaemonCatalogue(submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert),)
 
 
 @contextmanager
 def _open_daemon(settings: Settings) -> Iterator["DaemonCatalogue | None"]:
-    """Yield the client of the daemon at [submit] daemon_url, and close it; None if daemon_url is not set.
-
-    Raises:
-        ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
-    """
-    daemon = _build_daemon_catalogue(settings)
-    try:
-        yield daemon
-    finally:
-        if daemon:
-            daemon.close()
+    """Yield the catalogue of :func:`daemon_catalogues`, and close it; None if daemon_url is not set."""
+    with ExitStack() as stack:
+        yield next((stack.enter_context(closing(one)) for one in daemon_catalogues(settings)), None)
 
 
 def fetch_daemon_knowledge(
@@ -102,7 +96,7 @@ def fetch_daemon_knowledge(
     """Fetch the states of *dids*, and the openings of *keys*, from the daemon at [submit] daemon_url.
 
     If the daemon does not answer, all *dids* count as unseen. Return None if daemon_url is not set. For the
-    errors of this and of the functions below see :func:`_open_daemon`.
+    errors of this and of the functions below see :func:`daemon_catalogues`.
     """
     with _open_daemon(settings) as daemon:
         try:
@@ -156,15 +150,6 @@ def fetch_openings(settings: Settings, sets: Collection[Collection[Did]], now: d
     with _open_daemon(settings) as daemon, suppress(CatalogueError):
         return daemon.read_openings(keys) if daemon and keys else None
     return None
-
-
-def _build_daemon_catalogue(settings: Settings) -> "DaemonCatalogue | None":
-    submit = settings.submit
-    if not submit.daemon_url:
-        return None
-    from adapters.daemon_catalogue import DaemonCatalogue
-
-    return DaemonCatalogue(submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert)
 
 
 def build_file_listers(settings: Settings, reporter: StepReporter | None = None) -> tuple[FileLister, ...]:

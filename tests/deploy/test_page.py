@@ -127,8 +127,12 @@ def opened(browser, url):
         context.close()
 
 
-BEGINS = """() => [...document.querySelectorAll("table")].map(table => [...table.rows].map(row =>
-    [...row.cells].map(cell => cell.getBoundingClientRect().left + parseFloat(getComputedStyle(cell).paddingLeft))))"""
+BEGINS = """() => {
+    const begin = cell => cell.getBoundingClientRect().left + parseFloat(getComputedStyle(cell).paddingLeft);
+    return [...document.querySelectorAll("table")].map(
+        table => [...table.rows].map(row => [...row.cells].map(begin)));
+}"""
+"""Returns for each table and row where the text of each cell begins."""
 
 
 @pytest.mark.parametrize("width", WIDTHS)

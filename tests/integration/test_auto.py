@@ -43,17 +43,9 @@ def advertise(
     located.advertise(lines)
 
 
-def fill_uk(located: Located) -> int:
-    """Take all cores of UK, and return the cluster of the job that has them."""
-    lines = ("request_cpus = 4", 'requirements = TARGET.GLIDEIN_Site == "UK"')
-    cluster = located.submit(None, *lines, run="/bin/sleep 600")
-    located.pool.until_running(cluster)
-    return cluster
-
-
 @pytest.mark.older
 def test_jobs_start_where_their_set_is_open_and_its_read_is_shorter(located):
-    filler = fill_uk(located)
+    filler = located.pool.fill("UK", cpus=4)
     advertise(located, {"NL": {ONE: 64}, "AU": {ONE: 8}})
     closed = located.submit(listed(LARGE), AUTO)
     assert located.pool.ran_at(located.submit(listed(SMALL), AUTO)) == ["AU"]
@@ -69,7 +61,7 @@ def test_jobs_start_where_their_set_is_open_and_its_read_is_shorter(located):
 
 
 def test_jobs_of_an_open_lane_start_and_the_others_wait(located):
-    fill_uk(located)
+    located.pool.fill("UK", cpus=4)
     advertise(located, {"AU": {f"{ONE}~1": 8}})
     cluster = located.submit(listed(SMALL), AUTO, queue="queue 8")
     lanes = {job["ProcId"]: job["DataLocalityLane"] for job in located.pool.jobs(f"ClusterId == {cluster}")}
@@ -82,7 +74,7 @@ def test_jobs_of_an_open_lane_start_and_the_others_wait(located):
 
 def test_jobs_run_anywhere_after_their_wait_if_the_openings_have_ended(located):
     """As with a daemon that died."""
-    fill_uk(located)
+    located.pool.fill("UK", cpus=4)
     advertise(located, {}, seconds=15)
     cluster = located.submit(listed(SMALL), AUTO, "+DataLocalityMaxWait = 6")
     assert located.pool.ran_at(cluster)[0] in {"AU", "NL"}

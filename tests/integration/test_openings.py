@@ -33,15 +33,6 @@ LINKS = "".join(
 )
 RECORD = "MATCH_EXP_DataLocalityStart"
 REFUSES_LONG_JOBS = "(TARGET.DataLocalityHere =!= false) && TARGET.DataLocalityExpectedSeconds < 900"
-FILLER = """
-executable = /bin/sleep
-arguments = 3600
-request_cpus = 2
-request_memory = 10
-request_disk = 1
-requirements = TARGET.GLIDEIN_Site == "UK"
-queue
-"""
 BROKEN = "SLOT_CONFIG_FAILURE_MODE = CONTINUE\nKIND_OF_SLOT = 100%\nSLOT_TYPE_1 = $(KIND_OF_SLOT)\n"
 
 
@@ -69,8 +60,7 @@ def records(installed: Installation, cluster: int) -> set[str]:
 
 def test_jobs_of_a_full_site_use_the_cores_of_a_site_that_no_catalogue_lists(installed):
     """P3: CLOUD reads 10 GB in 8 s, DE in 80 s."""
-    filler = installed.pool.submit(FILLER)
-    installed.pool.until_running(filler)
+    installed.pool.fill("UK", cpus=2)
     jobs = installed.submit(["p:uk"], count=20)
     assert installed.pool.ran_at(jobs, jobs=20) == ["CLOUD"] * 20
     assert records(installed, jobs) == {"read 8 s from UK"}

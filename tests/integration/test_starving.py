@@ -14,15 +14,6 @@ from testbed.pool import Pool, SiteSpec
 pytestmark = [pytest.mark.pool, pytest.mark.older, pytest.mark.timeout(900)]
 
 BUDGET = "MAX_JOBS_RUNNING = 60\nSCHEDD_INTERVAL = 5\n"
-FILLER = """
-executable = /bin/sleep
-arguments = 3600
-request_cpus = 1
-request_memory = 10
-request_disk = 1
-requirements = TARGET.GLIDEIN_Site == "UK"
-queue 2
-"""
 
 
 def test_waiting_jobs_starve_others_of_their_owner_and_check_why_and_the_cure_are_true(htcondor_release):
@@ -31,7 +22,7 @@ def test_waiting_jobs_starve_others_of_their_owner_and_check_why_and_the_cure_ar
         catalogue = ListedCatalogue(pool.home, ("UK", "DE", "NL"))
         catalogue.hold({"p:uk": {"UK": "available"}, "p:de": {"DE": "available"}})
         with Installation(pool, catalogue, extra={"schedd": BUDGET}) as installed:
-            pool.until_running(pool.submit(FILLER), 2)
+            pool.fill("UK", cpus=1, jobs=2)
             waiting = installed.submit(["p:uk"], mode="require", count=200)
             pool.wait(lambda: "get no slot" in checked(installed), "check to warn before it happens")
             plain = installed.submit([], count=16, seconds=3600)

@@ -25,6 +25,7 @@ from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, load
 from hydrator.diagnostics.overview.facts import load_facts
+from hydrator.diagnostics.overview.saved import load_staging
 from hydrator.diagnostics.why.explain import explain_before_submit
 from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
@@ -54,7 +55,7 @@ from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import comma_separated
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
-from hydrator.state.store import STAGING_REPORT, Store
+from hydrator.state.store import Store
 from hydrator.submit.nearest_names import (
     MAX_SEARCHED,
     add_similar_names,
@@ -135,14 +136,10 @@ def print_rendered(answers: Sequence[RenderedAnswer]) -> None:
 def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplainer:
     """Return a function that explains requests of data, from the daemon's state, else over HTTP."""
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
-        saved = store.load_report(STAGING_REPORT, dict) or {}
-        if saved and not any(saved.get(part) for part in ("requests", "planned", "not_asked")):
-            return lambda *_: ()  # most installations stage nothing, and the import is slow
-        if saved:
-            from hydrator.staging.overview import StagingOverview, explain_for_job
+        if overview := load_staging(store):
+            from hydrator.staging.overview import explain_for_job
 
-            if overview := store.load_report(STAGING_REPORT, StagingOverview):
-                return lambda dids, _: explain_for_job(overview, dids, now)
+            return lambda dids, _: explain_for_job(overview, dids, now)
     return lambda _, key: fetch_staging(settings, key) if key else ()
 
 

@@ -75,15 +75,21 @@ def load_status(store: Store, now: datetime, owner: str | None, poll_seconds: fl
         reload = None
     return Status(
         cycle,
-        _load_staging(store),
+        load_staging(store),
         store.load_report(CREDENTIALS_REPORT, tuple[Credential, ...]) or (),
         reload,
         silence_reason(cycle.at if cycle else None, owner, now, hung_after_seconds(poll_seconds)),
     )
 
 
-def _load_staging(store: Store) -> "StagingOverview | None":
-    """Load the overview of staging; None if staging is off and no request is left."""
+def load_staging(store: Store) -> "StagingOverview | None":
+    """Load the overview of staging; None if staging is off and no request is left.
+
+    Most installations stage nothing, and the import is slow.
+
+    Raises:
+        StateError: the state cannot be read.
+    """
     row = store.load_report(STAGING_REPORT, dict)
     if not row or (row.get("mode") == "off" and not row.get("requests")):
         return None

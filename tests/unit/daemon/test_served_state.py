@@ -88,9 +88,8 @@ class Cycles:
         self.context = context_with(settings=Settings(publish={"http": {"enabled": has_http}}))
         parts = SimpleNamespace(web_publisher=self.web_publisher, pool=SimpleNamespace(client=None))
         self.context.runtime = SimpleNamespace(parts=parts)
-        guard = SimpleNamespace(run_isolated=lambda _part, task: task(), metrics=Mock())
         self._runner = CycleRunner(
-            self.context, guard, Mock(), stopping=Mock(), is_clock_stepping=Mock(), machine=Mock()
+            self.context, Mock(), Mock(), stopping=Mock(), is_clock_stepping=Mock(), machine=Mock()
         )
         self._reconciler = Reconciler(
             catalogues=[

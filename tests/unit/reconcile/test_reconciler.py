@@ -31,7 +31,6 @@ from hydrator.domain.ports import Resources, SlotGroup
 from hydrator.domain.sites import MappedCatalogue, SiteMapping
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import evaluate
-from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.publish import PublishTarget, apply_plan
 from hydrator.reconcile.reconciler import Reconciler, read_all
 from hydrator.reconcile.result import CycleReport
@@ -838,21 +837,6 @@ def test_storage_elements_without_a_site_are_counted_by_catalogue_also_while_it_
     unplaced.is_broken, unplaced.unmapped = False, frozenset()
     metrics.record_cycle(view_of(world.run(MINUTE)), 1)
     assert counted("unplaced") == 0
-
-
-def test_misses_before_the_first_cycle_are_counted_at_their_sites():
-    world = World(replica(L1, CAM), rules=settings_with(pins={L1}))
-    registry = CollectorRegistry()
-    metrics = Metrics(registry, "1")
-
-    def counted(site: str) -> float | None:
-        return registry.get_sample_value("hydrator_missed_datasets_total", {"site": site})
-
-    metrics.record_misses([Miss(CAM, L1, NOON), Miss("a job's invention", L1, NOON)])
-    assert counted(CAM) is counted("unknown") is None
-    metrics.record_cycle(view_of(world.run()), 1)
-    metrics.record_misses([Miss(CAM, L1, NOON)])
-    assert (counted(CAM), counted("unknown")) == (2, 1)
 
 
 def test_emptied_catalogue_is_held_too_with_patterns_only():
