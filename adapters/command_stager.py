@@ -160,13 +160,14 @@ def parse_answer(output: bytes) -> StagingAnswer:
     Raises:
         BadLine: a line is unreadable.
     """
-    rules: list[ExistingRule] = []
+    rules: dict[tuple[str, str], ExistingRule] = {}  # a broken command may repeat its lines without end
     sizes: dict[Did, int] = {}
     spaces: dict[Site, int | str] = {}
     for row in iter_lines(output):
         if "rule" in row:
             rule = _parse(_Rule, row)
-            rules.append(ExistingRule(**dict(rule), is_whole=rule.state is RequestState.DONE))
+            is_whole = rule.state is RequestState.DONE
+            rules[rule.id, rule.site] = ExistingRule(**dict(rule), is_whole=is_whole)
         elif "did" in row:
             size = _parse(_Size, row)
             sizes[Did(size.did)] = size.bytes or 0
@@ -177,7 +178,7 @@ def parse_answer(output: bytes) -> StagingAnswer:
             spaces[Site(space.site)] = odd if free is None else free
         else:
             raise BadLine(f"a line needs rule, did or free_bytes: {quote_excerpt(row)}")
-    return StagingAnswer(tuple(rules), {did: size for did, size in sizes.items() if size}, spaces)
+    return StagingAnswer(tuple(rules.values()), {did: size for did, size in sizes.items() if size}, spaces)
 
 
 class CommandStager:

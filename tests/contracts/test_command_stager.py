@@ -186,6 +186,11 @@ def test_an_unreadable_line_makes_the_whole_answer_unknown(line):
     assert "\n" not in str(raised.value)
 
 
+def test_a_line_that_is_repeated_counts_once_for_each_site():
+    lines = "\n".join(json.dumps({**GOOD, "site": site}) for site in ("CAM", "RAL", "CAM"))
+    assert [rule.site for rule in run(f"echo '{lines}'").list(ALL).rules] == ["CAM", "RAL"]
+
+
 def test_permissions_of_a_command_are_not_known():
     assert run("exit 1").probe_permissions() == StagingPermissions()
 
