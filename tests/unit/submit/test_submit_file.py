@@ -319,6 +319,8 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
         (["-batch", "x.sub", "x.sub"], ["-batch", "x.sub", "x.sub", *OURS]),
         (["-append", "a = 1", "-verbose", "x.sub"], ["-append", "a = 1", "-verbose", "x.sub", *OURS]),
         (["x.sub", "-a", OWN], ["x.sub", "-a", OWN]),
+        (["x.sub", "own.sub"], ["x.sub", "own.sub"]),
+        (["own.sub", "x.sub"], ["own.sub", "x.sub", *OURS]),
         (['MY.RequiredDatasets={"o:1"}', "x.sub"], ['MY.RequiredDatasets={"o:1"}', "x.sub"]),
         *(
             ([*words, "x.sub"], [*words, "x.sub", *OURS])
@@ -336,6 +338,7 @@ def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path,
     """Case S2 of cases/submit.md."""
     for name in ("x.sub", "x=x.sub"):
         (tmp_path / name).write_text("executable = x\n")
+    (tmp_path / "own.sub").write_text(f"{OWN}\n")
     tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
     assert told(tmp_path, "-d", str(A), "--", str(tool), *words)[0] == passed
 

@@ -189,7 +189,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
     """Replace this process by condor_submit; -append puts the new lines before the file's queue statement."""
 
     found = _find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)
-    at = next(iter(found.files), None)
+    at = next(reversed(found.files), None)  # condor_submit takes the last file
     if at is None or command[at] == "-":
         only = "only hydrator submit filter can read standard input"
         raise ConfigError([f"name a submit file after condor_submit: {only}"])
