@@ -3,9 +3,10 @@
 :class:`Withholding` chooses the sites whose published ads stay for now. A daemon without state does not know
 the demand of a schedd that does not answer, or the replicas of a catalogue that does not answer. The ad that
 was published before may have these datasets. So the daemon does not replace it until all schedds and
-catalogues have answered, or until MAX_WITHHOLD has passed. Only answers since the start of the process count:
-those on disk may be of another configuration, in which sites have other names. If a loss at the site was held
-when the clock was set back, the ad also stays while the loss is held.
+catalogues have answered, or until MAX_WITHHOLD has passed. If the disk was full, the state on it may be older
+than the published ad; then the ad stays as long. Only answers since the start of the process count: those on
+disk may be of another configuration, in which sites have other names. If a loss at the site was held when the
+clock was set back, the ad also stays while the loss is held.
 
 :func:`plan` makes one action for each site of one publisher, with the reason. An ad is *due* if the publisher
 received it at least ``refresh_after`` ago; without a newer as_of only if the publisher drops ads after some
@@ -164,7 +165,7 @@ class Withholding:
         self,
         state: ReconcileState,
         answers: Answers,
-        published_sites: Collection[Site],
+        published_generations: Mapping[Site, int],
         unanswered_sources: Sequence[str],
         searched_names: AbstractSet[str],
         demanded_dids: AbstractSet[Did],
@@ -175,7 +176,8 @@ class Withholding:
         Args:
             state: the state after the last cycle.
             answers: the answers of this cycle, by catalogue.
-            published_sites: the sites that have, or may have, an ad at any publisher.
+            published_generations: the sites that have, or may have, an ad at any publisher, each with the
+                highest generation that was read back; 0 without one.
             unanswered_sources: sources of demand, such as ``schedd ap1``, that have not answered since the
                 start of the process.
             searched_names: the catalogues that have been searched for the patterns since then.
@@ -191,8 +193,9 @@ class Withholding:
         }
         lost_sites = frozenset(
             site
-            for site in {*published_sites, *held}
-            if site not in state.ads and not self._sites.is_retired(site)
+            for site, generation in {**dict.fromkeys(held, 0), **published_generations}.items()
+            if (site not in state.ads or state.ads[site].generation < generation)
+            and not self._sites.is_retired(site)
         )
         reasons = {}
         if lost_sites:

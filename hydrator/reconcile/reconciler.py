@@ -315,10 +315,10 @@ class Reconciler:
         answers = {name: polls.answer(name, demand.dids) for name in self._polls.names}
         generations = highest_generations(published.values())
         sources, searched = self.schedds.unanswered_sources(), self._polls.searched_names
-        shown_sites = set(generations)
+        shown = generations
         if any(isinstance(ads, PublishError) for ads in published.values()):
             # any of them may have an ad that could not be read
-            shown_sites |= _named_sites(state, answers) | self._pacer.sites
+            shown = dict.fromkeys(_named_sites(state, answers) | self._pacer.sites, 0) | generations
         return evaluate(
             state,
             answers,
@@ -328,7 +328,7 @@ class Reconciler:
             now=now,
             approved_losses=approved_losses(commands),
             withheld_reasons=self._withholding.choose_sites(
-                state, answers, shown_sites, sources, searched, demand.dids, now
+                state, answers, shown, sources, searched, demand.dids, now
             ),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},
             make_openings=lambda snapshot: self._pacer.make(snapshot, demand, now),

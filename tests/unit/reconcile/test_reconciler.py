@@ -636,6 +636,23 @@ def test_an_answer_under_other_site_names_does_not_replace_an_ad_after_a_lost_st
     assert L2 in states(world.collector)
 
 
+def test_an_ad_that_is_newer_than_the_state_is_not_replaced_until_schedds_answer():
+    """The disk was full when the demand for L2 came, so a restart knows nothing of it."""
+    world = World(replica(L1, CAM), replica(L2, CAM), rules=Settings())
+    world.queues.queues = {"ap1": queue(L1)}
+    world.ask_and_run(timedelta())
+    saved = world.cycle.state
+    world.queues.queues = {"ap1": queue(L1, L2)}
+    world.ask_and_run()
+    lost(world, rules=Settings(), state=saved)
+    world.queues.queues = {"ap1": Unseen("no answer")}
+    assert world.ask_and_run().held_reasons.keys() == {CAM, RAL}
+    assert L2 in states(world.collector)
+    world.queues.queues = {"ap1": queue(L1, L2, at=NOON + MINUTE)}
+    assert world.ask_and_run().held_reasons == {}
+    assert L2 in states(world.collector)
+
+
 def test_a_search_for_other_patterns_does_not_replace_an_ad_after_a_lost_state():
     world = World(replica(L1, CAM), replica(L2, CAM), rules=settings_with(patterns=("*L1",)))
     world.run()
