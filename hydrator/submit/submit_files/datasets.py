@@ -92,6 +92,12 @@ _LIST = f"MY.{REQUIRED_DATASETS}"
 _UNIT_SEPARATOR = "\x1f"
 """If an item has this character, condor_submit splits the item at it instead of at commas and blanks."""
 LEFT_TO_SCHEDD = f"{KEY} is left to the schedd"
+_BETWEEN_WORDS = r"[\s\"',=]+"
+_INPUT_COMMANDS = {
+    **dict.fromkeys(("transfer_input_files", "TransferInputFiles"), r"[,\r\n]+"),
+    **dict.fromkeys(("arguments", "arguments2", "args"), _BETWEEN_WORDS),
+}
+"""Commands that may name inputs, by all their names, each with what separates words in its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +300,7 @@ def input_names(description: Description, variables: Sequence[str] = ()) -> tupl
     """
     common: dict[str, None] = {}
     others: dict[str, None] = {}
-    for command, separators in (("transfer_input_files", r"[,\r\n]+"), ("arguments", r"[\s\"',=]+")):
+    for command, separators in _INPUT_COMMANDS.items():
         rows: Sequence[Row] = (description.rows or ({},)) if description.differs_per_item(command) else ({},)
         texts = [text for row in rows for text in description.expand_for_jobs(command, row)]
         words = [_split_words(text, separators) for text in texts]
@@ -305,12 +311,13 @@ def input_names(description: Description, variables: Sequence[str] = ()) -> tupl
             everywhere = {word for word in plain if not set("$()") & set(word)}
         for word in dict.fromkeys(word for each in words for word in each):
             (common if word in everywhere else others)[word] = None
-    common |= dict.fromkeys(word for text in variables for word in _split_words(text, r"[\s\"',=]+"))
+    common |= dict.fromkeys(word for text in variables for word in _split_words(text, _BETWEEN_WORDS))
     return list(common), [word for word in others if word not in common]
 
 
 def _split_words(text: str, separators: str) -> list[str]:
-    return [word.strip() for word in re.split(separators, text) if word.strip()]
+    words = [*re.split(separators, text), *re.findall(r"'([^']*)'", text)]  # a name in quotes may have blanks
+    return list(dict.fromkeys(word.strip() for word in words if word.strip()))
 
 
 def dids_literal(dids: Sequence[Did]) -> str:

@@ -137,7 +137,7 @@ def test_valid_items_and_items_that_only_the_schedd_can_check_pass(text):
     [
         (
             "ms = L1.ms\ntransfer_input_files = /data/$(ms)/, b.txt\narguments = \"--in=$(ms) 'x y'\"\nqueue",
-            ["/data/L1.ms/", "b.txt", "--in", "L1.ms", "x", "y"],
+            ["/data/L1.ms/", "b.txt", "--in", "L1.ms", "x", "y", "x y"],
             [],
         ),
         ("if false\narguments = L9.ms\nelse\narguments = L1.ms\nendif\nqueue", ["L1.ms"], []),
@@ -145,6 +145,8 @@ def test_valid_items_and_items_that_only_the_schedd_can_check_pass(text):
         ("arguments = L$(Process).ms $INT(Process,%02d) c\nqueue 2", ["c"], ["L0.ms", "00", "L1.ms", "01"]),
         ("arguments = $RANDOM_CHOICE(b,b) c\nqueue 2", ["c"], ["b"]),
         ("arguments = $(x)b c\nqueue x from missing", ["c"], ["b"]),
+        ("args = a\nTransferInputFiles = b, c d\nqueue", ["b", "c d", "a"], []),
+        ('arguments2 = "a"\nqueue', ["a"], []),
         ("arguments = a\narguments = $(arguments) $(arguments) $(arguments)b\nqueue", ["a", "ab"], []),
     ],
 )
