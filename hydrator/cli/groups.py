@@ -13,14 +13,10 @@ from .output.examples import epilog
 class PlainGroup(TyperGroup):
     """A group whose help is written without Rich, whose import takes longer than all the rest."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer exports no types
-        """Write the help."""
-        self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        self.format_options(ctx, formatter)
-        self.format_epilog(ctx, formatter)
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's own
+        super().__init__(**attributes | {"rich_markup_mode": None})
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - Typer exports no types
         """Write the name and the help of each command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.help_of(name)) for name in self.commands])

@@ -9,9 +9,10 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar, Final
+from typing import Final
 
 import structlog
+from apscheduler.executors.pool import ThreadPoolExecutor
 
 from hydrator.config.daemon import SitesSettings
 from hydrator.daemon.runtime import DaemonContext, Runtime, Turns
@@ -35,9 +36,7 @@ _log = structlog.get_logger("hydrator")
 
 
 class BackgroundWorker(ABC):
-    """A worker beside the cycles. For each name in ``EXECUTOR_NAMES`` the scheduler needs an executor."""
-
-    EXECUTOR_NAMES: ClassVar[tuple[str, ...]]
+    """A worker beside the cycles; each kind of its work has a thread."""
 
     def __init__(self, context: DaemonContext) -> None:
         self._context = context
@@ -69,7 +68,8 @@ class BackgroundWorker(ABC):
         *args: object,
         first_run_at: datetime | None = None,
     ) -> None:
-        """Schedule the call ``work(*args)`` every *interval_seconds*."""
+        """Schedule the call ``work(*args)`` every *interval_seconds*, in a thread of its own."""
+        runtime.scheduler.add_executor(ThreadPoolExecutor(1), name)
         when = {"next_run_time": first_run_at} if first_run_at else {}
         turn = (runtime.turns, name, work, *args)
         runtime.scheduler.add_job(
@@ -84,8 +84,6 @@ _FIRST_SLOT_COUNT = timedelta(seconds=10)
 
 class MaintenanceTasks(BackgroundWorker):
     """Checks of credentials and counts of slots and ended jobs, in their own threads."""
-
-    EXECUTOR_NAMES = ("credentials", "slots", "jobs")
 
     def __init__(self, context: DaemonContext) -> None:
         super().__init__(context)
@@ -185,8 +183,6 @@ class MissTasks(BackgroundWorker):
     catalogue that counts files counts those of the dataset again in its next poll.
     """
 
-    EXECUTOR_NAMES = ("misses",)
-
     def __init__(self, context: DaemonContext) -> None:
         super().__init__(context)
         self._known_misses: dict[Miss, None] = {}
@@ -242,8 +238,6 @@ _FIRST_READ = timedelta(seconds=15)
 class NetworkTasks(BackgroundWorker):
     """Queries of the sources of rates; a source that fails does not affect the other sources or a cycle."""
 
-    EXECUTOR_NAMES = ("network",)
-
     def __init__(self, context: DaemonContext) -> None:
         super().__init__(context)
         self._problems = OngoingFailures()
@@ -295,8 +289,6 @@ class NetworkTasks(BackgroundWorker):
 
 class PoolEdits(BackgroundWorker):
     """Edits of slot ads, according to the site ads of the last cycle."""
-
-    EXECUTOR_NAMES = ("merge",)
 
     def __init__(self, context: DaemonContext) -> None:
         super().__init__(context)

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -39,7 +38,7 @@ from hydrator.wiring.assembly import Parts
 from hydrator.wiring.secrets import find_unreadable_secrets, register_secrets
 
 from .background import BackgroundWorker, MaintenanceTasks, MissTasks, NetworkTasks, PoolEdits
-from .http_frontend import HttpFrontend, read_changes
+from .http_frontend import HttpFrontend
 from .logs import configure_logs
 from .metrics import Metrics
 from .staging import StagingTasks
@@ -147,9 +146,7 @@ class Daemon:
             is_clock_stepping=lambda: bool(self._clock_steps.step),
             machine=machine,
         )
-        self._http = HttpFrontend(
-            context, registry, self._watchdog.hang_reason, machine, partial(read_changes, store)
-        )
+        self._http = HttpFrontend(context, registry, self._watchdog.hang_reason, machine)
 
     def post_signal(self, request: End) -> None:
         """Ask the daemon to stop or reload; safe from a signal handler and from any thread."""
@@ -217,9 +214,7 @@ class Daemon:
         except BaseException:
             close_parts(parts)
             raise
-        names = [name for worker in self._workers for name in worker.EXECUTOR_NAMES]
-        scheduler = machine.build_scheduler(["demand", *names])
-        return Runtime(parts, reconciler, Turns(machine.threads.condition()), scheduler)
+        return Runtime(parts, reconciler, Turns(machine.threads.condition()), machine.build_scheduler())
 
     def _build_reconciler(self, settings: Settings, parts: Parts) -> Reconciler:
         commands = CommandQueue(settings.daemon.state_dir)

@@ -21,7 +21,6 @@ from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.http_server import HttpServer
-from hydrator.server.pages.routes import ChangeReader, read_no_changes
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import explain_for_job
 from hydrator.state.store import Store
@@ -42,14 +41,12 @@ class HttpFrontend:
         registry: the metrics that the server exports.
         get_hang_reason: returns why the daemon hangs, or None.
         machine: has the clock, and builds the server.
-        read_changes: returns the last changes of a site's ad, for its page.
     """
 
     context: DaemonContext
     registry: CollectorRegistry
     get_hang_reason: Callable[[], str | None]
     machine: Machine = MACHINE
-    read_changes: ChangeReader = read_no_changes
     server: HttpServer | None = None
 
     def get_url(self) -> str | None:
@@ -85,7 +82,7 @@ class HttpFrontend:
             registry,
             partial(explain_job, self.context),
             self.get_version,
-            self.read_changes,
+            partial(read_changes, self.context.store),
             partial(read_cluster, self.context.settings) if settings.demand.ask_schedds else None,
             partial(find_datasets, settings),
         )

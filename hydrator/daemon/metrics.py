@@ -404,12 +404,8 @@ class Metrics:
         self.instruments.count("bugs", part)
 
     def count_child_restarts(self, restarts: int) -> None:
-        """Count the restarts since the last call; *restarts* is the total of the child process.
-
-        A smaller total than at the last call means that the total began again at 0.
-        """
-        before = self._last_restart_count if restarts >= self._last_restart_count else 0
-        self.instruments.count("condor_child_restarts", by=restarts - before)
+        """Count the restarts since the last call; *restarts* is the number since the start of the daemon."""
+        self.instruments.count("condor_child_restarts", by=restarts - self._last_restart_count)
         self._last_restart_count = restarts
 
     def record_cycle(self, view: CycleView, seconds: float) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -97,10 +97,10 @@ class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
             super().remove_job(job_id, jobstore)
 
 
-def build_scheduler(executor_names: Sequence[str]) -> BackgroundScheduler:
-    """Build a scheduler with a thread for each kind of work, so that cycles do not wait for a slow schedd."""
+def build_scheduler() -> BackgroundScheduler:
+    """Build a scheduler with a thread for cycles, and one for queries of schedds, which may be slow."""
     return DaemonScheduler(
-        executors={name: ThreadPoolExecutor(1) for name in ("default", *executor_names)},
+        executors={name: ThreadPoolExecutor(1) for name in ("default", "demand")},
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone="UTC",
     )
@@ -116,7 +116,7 @@ class Machine:
         clock: aware UTC time.
         monotonic: seconds that never go back.
         threads: run the work beside the scheduled calls.
-        build_scheduler: returns a scheduler with an executor for each of the given names, and ``default``.
+        build_scheduler: returns a scheduler with the executors ``default`` and ``demand``.
         assemble: builds the parts; see :func:`hydrator.wiring.assembly.assemble`.
         build_http_server: builds the server; see :func:`hydrator.wiring.http.build_http_server`.
     """
@@ -124,7 +124,7 @@ class Machine:
     clock: Clock = system_clock
     monotonic: Callable[[], float] = time.monotonic
     threads: Threads = THREADS
-    build_scheduler: Callable[[Sequence[str]], BackgroundScheduler] = build_scheduler
+    build_scheduler: Callable[[], BackgroundScheduler] = build_scheduler
     assemble: Callable[..., Parts] = assemble
     build_http_server: Callable[..., HttpServer] = build_http_server
 

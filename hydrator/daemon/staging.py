@@ -121,8 +121,6 @@ _FIRST_STEP = timedelta(seconds=10)
 class StagingTasks(BackgroundWorker):
     """Steps of staging, each in the thread ``staging``."""
 
-    EXECUTOR_NAMES = ("staging",)
-
     def __init__(self, context: DaemonContext) -> None:
         super().__init__(context)
         self._staging_metrics = StagingMetrics(context.metrics.instruments)

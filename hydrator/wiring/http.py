@@ -2,8 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
@@ -20,22 +18,8 @@ from hydrator.server.pages.routes import ChangeReader, read_no_changes
 from hydrator.server.pages.run import ClusterReader
 from hydrator.server.tls import TlsCertificate
 
-
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """Limits that keep one client from the others: a pool of 100,000 slots needs some 350 requests a second.
-
-    Attributes:
-        requests_per_second: maximum average rate of requests from one address, and with one token.
-        requests_burst: requests that one address, or one token, may send at once.
-        max_connections: open connections; one address may have half of them.
-        request_seconds: time limit of a request, from its start until its answer is sent.
-    """
-
-    requests_per_second: float = 500
-    requests_burst: int = 2000
-    max_connections: int = 500
-    request_seconds: float = 30
+_REQUESTS_PER_SECOND, _REQUESTS_BURST = 500, 2000
+"""Of one address, and with one token: a pool of 100,000 slots needs some 350 requests a second."""
 
 
 def build_http_server(
@@ -47,25 +31,29 @@ def build_http_server(
     read_changes: ChangeReader = read_no_changes,
     read_cluster: ClusterReader | None = None,
     find_datasets: DatasetFinder = lambda _patterns: (),
-    limits: ServerLimits = ServerLimits(),
+    limiter: ConnectionLimiter | None = None,
 ) -> HttpServer:
     """Build the server, but do not start it; only clients with a token may call *explain_job*.
 
     *get_version* returns a value that changes with the pages. These show *read_changes* and *read_cluster*.
-    *find_datasets* searches the catalogues.
+    *find_datasets* searches the catalogues. *limiter* has the limits of connections, by default its own.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
     """
     authenticator = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
     proxied = http.behind_proxy or http.socket is not None
-    live = _build_live_updates(limits, get_version)
+    live = LiveUpdates(get_version)
+    limiter = limiter or ConnectionLimiter()
+    limiter.on_cut = build_cut_counter(registry)
+    if proxied:  # all clients have the proxy's address
+        limiter.max_per_address = limiter.max_connections
     asgi = build_app(
         get_state,
         registry,
         authenticator=authenticator,
         explain_job=explain_job,
-        policy=_request_policy(http, limits, has_tokens=authenticator is not None, proxied=proxied),
+        policy=_request_policy(http, has_tokens=authenticator is not None, proxied=proxied),
         live=live,
         read_changes=read_changes,
         read_cluster=read_cluster,
@@ -79,37 +67,17 @@ def build_http_server(
         certificate=TlsCertificate(http.tls_certificate, http.tls_key)
         if http.tls_certificate and http.tls_key
         else None,
-        limiter=_build_limiter(limits, registry, proxied=proxied),
+        limiter=limiter,
         on_stop=live.close,
     )
 
 
-def _build_limiter(limits: ServerLimits, registry: CollectorRegistry, *, proxied: bool) -> ConnectionLimiter:
-    """Build the limits of connections."""
-    return ConnectionLimiter(
-        max_connections=limits.max_connections,
-        # behind a proxy all clients have the proxy's address
-        max_per_address=limits.max_connections if proxied else limits.max_connections // 2,
-        request_seconds=limits.request_seconds,
-        on_cut=build_cut_counter(registry),
-    )
-
-
-def _build_live_updates(limits: ServerLimits, get_version: Callable[[], object]) -> LiveUpdates:
-    """Build the streams of open pages: they leave most connections to the hooks, and end within the limit."""
-    max_streams = min(64, max(1, limits.max_connections // 4))
-    max_duration = timedelta(seconds=min(15, limits.request_seconds / 2))
-    return LiveUpdates(get_version, max_streams=max_streams, max_duration=max_duration)
-
-
-def _request_policy(
-    http: HttpServerSettings, limits: ServerLimits, *, has_tokens: bool, proxied: bool
-) -> RequestPolicy:
+def _request_policy(http: HttpServerSettings, *, has_tokens: bool, proxied: bool) -> RequestPolicy:
     # With tokens or behind a proxy, any host name is accepted. A foreign web page (DNS rebinding) has no
     # token, so it reads nothing. A proxy checks host names itself.
     accepts_any_host = not http.allowed_hosts and (has_tokens or proxied)
     return RequestPolicy(
-        RateLimiter(limits.requests_per_second, limits.requests_burst, time.monotonic),
+        RateLimiter(_REQUESTS_PER_SECOND, _REQUESTS_BURST, time.monotonic),
         proxied,
         None if accepts_any_host else build_allowed_hosts(http.host, http.allowed_hosts),
     )

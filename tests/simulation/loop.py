@@ -230,16 +230,18 @@ class VirtualScheduler:
     A call that still runs, or waits for its executor, when it is due again, is left out that time.
     """
 
-    def __init__(
-        self, loop: Loop, owner: Process, clock: Callable[[], datetime], executor_names: Sequence[str]
-    ) -> None:
+    def __init__(self, loop: Loop, owner: Process, clock: Callable[[], datetime]) -> None:
         self._loop = loop
         self._owner = owner
         self._clock = clock
-        self._queues: dict[str, list[_Call]] = {name: [] for name in ("default", *executor_names)}
+        self._queues: dict[str, list[_Call]] = {"default": [], "demand": []}
         """The calls of each executor: the one that runs, and those that wait for it."""
         self._waiting: list[_Call] = []
         self._is_started = self._is_ended = False
+
+    def add_executor(self, _executor: object, alias: str) -> None:
+        """Add an executor with one thread; see apscheduler."""
+        self._queues[alias] = []
 
     def add_job(
         self,

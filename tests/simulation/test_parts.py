@@ -1,11 +1,12 @@
 """The simulation's parts keep the promises of the real ones: the same contract suites, and one for time."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from apscheduler.executors.pool import ThreadPoolExecutor
 
 from hydrator import startd_cron
 from hydrator.daemon.runtime import build_scheduler
@@ -116,6 +117,12 @@ def test_the_simulated_slot_shows_what_the_hook_prints(tmp_path):
 # ---- time: the same small contract for real threads and for virtual ones
 
 
+def with_executors(scheduler: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        scheduler.add_executor(ThreadPoolExecutor(1), name)
+    return scheduler
+
+
 class RealTime:
     """The threads and the schedule of this process; a second of the contract is 50 ms."""
 
@@ -124,7 +131,7 @@ class RealTime:
     clock = staticmethod(system_clock)
 
     def scheduler(self, *names: str) -> Any:
-        return build_scheduler(names)
+        return with_executors(build_scheduler(), names)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds * self.unit)
@@ -142,7 +149,7 @@ class VirtualTime:
         self.threads = VirtualThreads(self.loop, HERE)
 
     def scheduler(self, *names: str) -> VirtualScheduler:
-        return VirtualScheduler(self.loop, HERE, self.clock, names)
+        return with_executors(VirtualScheduler(self.loop, HERE, self.clock), names)
 
     def sleep(self, seconds: float) -> None:
         self.loop.sleep(seconds)

@@ -355,7 +355,7 @@ class World:
             self.clock,
             lambda: self.loop.now,
             threads,
-            lambda names: VirtualScheduler(self.loop, process, self.clock, names),  # type: ignore[arg-type, return-value]
+            lambda: VirtualScheduler(self.loop, process, self.clock),  # type: ignore[arg-type, return-value]
             lambda settings, clock, get_url=None: self._assemble(process, settings, clock, get_url),
             lambda _http, get_state, *_rest: self._build_server(process, get_state),
         )

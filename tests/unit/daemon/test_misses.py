@@ -60,7 +60,9 @@ def test_misses_wait_for_the_first_cycle_and_count_at_sites_that_have_an_ad():
 
 def test_misses_are_read_only_where_the_daemon_asks_schedds():
     scheduled = []
-    scheduler = SimpleNamespace(add_job=lambda *given, **named: scheduled.append(named["id"]))
+    scheduler = SimpleNamespace(
+        add_job=lambda *given, **named: scheduled.append(named["id"]), add_executor=lambda *_: None
+    )
     for misses in (None, Reports()):
         MissTasks(context_with()).schedule(
             runtime_with(scheduler, pool=SimpleNamespace(misses=misses), recounts=[])

@@ -81,7 +81,7 @@ class World:
                 registry=self.registry,
             )
         )
-        scheduler = BackgroundScheduler(timezone="UTC", executors={"network": {"type": "threadpool"}})
+        scheduler = BackgroundScheduler(timezone="UTC")
         self.tasks.schedule(runtime_with(scheduler, network=self.network))
         (self.job,) = scheduler.get_jobs()
 

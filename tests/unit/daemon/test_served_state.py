@@ -39,10 +39,9 @@ from hydrator.domain.model import (
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
-from hydrator.server.handlers import SEARCH_WAIT_SECONDS
+from hydrator.server.limits import TURN_WAIT_SECONDS, ConnectionLimiter
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState, view_datasets
-from hydrator.wiring.http import ServerLimits
 from tests.factories import CAM, L1, NOON, settings_with
 from tests.memory import MemoryCatalogue
 from tests.served import server_of
@@ -306,8 +305,10 @@ def test_the_time_of_a_search_has_the_start_of_its_worker(tmp_path, monkeypatch)
     with pytest.raises(CatalogueError, match="the search took more than 20 s"):
         http_frontend.find_datasets(settings, ["*:L*"], end_at_once)
     assert not (tmp_path / "asked").exists()
-    whole = SEARCH_WAIT_SECONDS + http_frontend.SEARCH_SECONDS
-    assert whole <= ServerLimits().request_seconds - 5, "the client gets the reason before the server cuts it"
+    whole = TURN_WAIT_SECONDS + http_frontend.SEARCH_SECONDS
+    assert whole <= ConnectionLimiter().request_seconds - 5, (
+        "the client gets the reason before the server cuts it"
+    )
 
 
 def test_a_bug_of_a_plugin_fails_the_search_with_one_sentence(tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ class Daemon:
             settings=settings, store=store, registry=self.registry, report=self.world.report
         )
         self.tasks = StagingTasks(self.context)
-        self.scheduler = BackgroundScheduler(timezone="UTC", executors={"staging": {"type": "threadpool"}})
+        self.scheduler = BackgroundScheduler(timezone="UTC")
         self.tasks.schedule(runtime_with(self.scheduler, turns=self.turns, **parts))
 
     def step(self):

@@ -4,7 +4,6 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
-from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.background import BackgroundWorker
@@ -76,8 +75,6 @@ def test_schedule_shut_down_with_a_due_job_ends_without_an_error():
 @pytest.mark.outside
 def test_queued_background_work_does_not_begin_when_the_daemon_ends():
     class Merges(BackgroundWorker):
-        EXECUTOR_NAMES = ("merge",)
-
         def schedule(self, runtime) -> None:
             self._schedule_every(runtime, "merge", 0.05, self._merge)
 
@@ -87,8 +84,7 @@ def test_queued_background_work_does_not_begin_when_the_daemon_ends():
             go_on.wait(60)
 
     done, under_way, go_on, turns = [], threading.Event(), threading.Event(), Turns()
-    executors = {name: ThreadPoolExecutor(1) for name in ("default", "merge")}
-    scheduler = BackgroundScheduler(executors=executors, timezone="UTC", job_defaults={"max_instances": 5})
+    scheduler = BackgroundScheduler(timezone="UTC", job_defaults={"max_instances": 5})
     Merges(context_with()).schedule(runtime_with(scheduler, turns=turns))
     scheduler.start()
     assert under_way.wait(60)

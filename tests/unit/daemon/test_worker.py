@@ -10,8 +10,6 @@ from tests.unit.daemon.contexts import context_with
 class Slots(BackgroundWorker):
     """Turns of one kind."""
 
-    EXECUTOR_NAMES = ("slots",)
-
     def schedule(self, runtime) -> None:
         """Schedule nothing."""
 

@@ -18,7 +18,7 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.limits import MAX_CLIENTS, MAX_HEAD_BYTES, ConnectionLimiter, RateLimiter
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
-from hydrator.wiring.http import ServerLimits, build_http_server
+from hydrator.wiring.http import build_http_server
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand, server_state
 from tests.served import server_of
@@ -239,10 +239,16 @@ def _answered(server, source="127.0.0.1") -> bool:
         return False
 
 
+def test_behind_a_proxy_one_address_may_have_all_connections():
+    http, limiter = HttpServerSettings(port=0, behind_proxy=True), ConnectionLimiter()
+    build_http_server(http, lambda: VIEW, CollectorRegistry(), limiter=limiter)
+    assert limiter.max_per_address == limiter.max_connections
+
+
 def test_cut_connections_are_counted_in_the_metrics():
     registry = CollectorRegistry()
-    http, limits = HttpServerSettings(port=0), ServerLimits(request_seconds=1)
-    with build_http_server(http, lambda: VIEW, registry, limits=limits) as server:
+    http, limiter = HttpServerSettings(port=0), ConnectionLimiter(request_seconds=1)
+    with build_http_server(http, lambda: VIEW, registry, limiter=limiter) as server:
         assert 'hydrator_http_connections_cut_total{reason="slow"} 0.0' in ask(server, "/metrics").text
         with dial(server) as silent:
             assert ended(silent)
