@@ -213,7 +213,7 @@ def _print_start(run: PreparedRun) -> None:
 
 def _path_problems(run: PreparedRun) -> list[str]:
     """Return the problems because of which the job could not open its data at any site."""
-    settings, dids = run.settings, run.dids
+    settings, dids = run.settings, run.run.dids
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [
             f"{did}: a job's command could read this name as an option or as a path with '..': rename it"

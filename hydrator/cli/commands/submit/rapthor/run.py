@@ -16,7 +16,7 @@ from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.errors import ConfigError, StateError
 from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
-from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot, Unseen
+from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot, Survey, Unseen
 from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
@@ -57,14 +57,9 @@ class PreparedRun:
     now: datetime
 
     @property
-    def dids(self) -> list[Did]:
-        """The DIDs of the datasets."""
-        return [did for _, did in self.resolution.pairs]
-
-    @property
     def sites_with_paths(self) -> list[Site]:
         """The sites where every dataset has a path."""
-        return [site for site, locations in self.paths.items() if all(did in locations for did in self.dids)]
+        return [site for site, paths in self.paths.items() if all(did in paths for did in self.run.dids)]
 
     @property
     def no_site_reason(self) -> str:
@@ -76,7 +71,7 @@ class PreparedRun:
             return f"all data is at {names}, but no [[storage]] gives the paths of the data there"
         if unanswered := sorted(self.resolution.unanswered_dids):
             return f"it is not known yet which sites have {shorten_list(unanswered)}"
-        knowledge = DaemonKnowledge(self.now, self.snapshot, queried_dids=frozenset(self.dids))
+        knowledge = DaemonKnowledge(self.now, self.snapshot, queried_dids=frozenset(self.run.dids))
         can_fetch = self.settings.submit.stage_in is not None
         readable = [site.site for site in self.sites if site.has_paths or can_fetch]
         return explain_no_complete_site(knowledge, knowledge.queried_dids, readable)
@@ -95,8 +90,8 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
     resolution, now = _resolve_datasets(parset, settings, options)
     problems = _mode_problems(settings.submit, run_options.mode, options.form)
     resolution = _check_resolution(resolution, options, problems, asks_only_daemon=not settings.catalogue)
-    snapshot = _collect_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
+    snapshot = _collect_facts(settings, resolution.answers, frozenset(dids), now)
     if is_for_job and not settings.storage:
         settings = settings.model_copy(update={"storage": fetch_storage(settings, frozenset(dids))})
     listing = _list_files(settings, dids, options) if is_for_job else Listing()
@@ -172,15 +167,16 @@ def find_files_to_send(parset: Parset) -> dict[str, Path]:
     return paths
 
 
-def _collect_facts(settings: Settings, resolution: Resolution, now: datetime) -> Snapshot:
+def _collect_facts(
+    settings: Settings, answers: Mapping[str, Survey | Unseen], dids: frozenset[Did], now: datetime
+) -> Snapshot:
     """Merge the catalogues' answers into the state that the daemon saved; leave out retired sites."""
     memories: Mapping[str, CatalogueMemory] = {}
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
         memories = store.load().memories
-    dids = frozenset(did for _, did in resolution.pairs)
     updated = {
         name: apply_survey(memories.get(name, CatalogueMemory()), answer, dids, now=now)
-        for name, answer in resolution.answers.items()
+        for name, answer in answers.items()
     }
     snapshot = build_snapshot(updated, dids, now=now, max_age=settings.daemon.max_age)
     sites = {site: facts for site, facts in snapshot.sites.items() if not settings.sites.is_retired(site)}
