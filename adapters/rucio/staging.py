@@ -346,16 +346,6 @@ class RucioStager:
         rules = self._queries.ask_rows("list_replication_rules", {"account": self._account}, read=read)
         return [rule for rule in rules if rule]
 
-    def _find_own(self, did: Did, storage: str) -> str | None:
-        """Return the id of our rule for *did* at *storage*; Rucio may have put it on an archive."""
-        tag = make_tag(self.options.pool, did, storage)
-        found = self._queries.ask_rows(
-            "list_replication_rules",
-            {"account": self._account, "rse_expression": storage},
-            read=lambda row: (str(row.get("comments")), read_text(row, "id")),
-        )
-        return next((rule for comment, rule in found if comment.endswith(tag)), None)
-
     def _find(
         self, dids: Dids, sites: AbstractSet[Site], errors: DidErrors, now: datetime
     ) -> tuple[list[ExistingRule], dict[Did, int]]:
@@ -561,8 +551,14 @@ class RucioStager:
         )
 
     def _renew_duplicate(self, order: StagingOrder, storage: str, lifetime: int) -> str:
-        """Renew the rule of ours that made *order* a duplicate."""
-        rule = self._find_own(order.did, storage)
+        """Renew the rule of ours that made *order* a duplicate; Rucio may have put it on an archive."""
+        tag = make_tag(self.options.pool, order.did, storage)
+        found = self._queries.ask_rows(
+            "list_replication_rules",
+            {"account": self._account, "rse_expression": storage},
+            read=lambda row: (str(row.get("comments")), read_text(row, "id")),
+        )
+        rule = next((rule for comment, rule in found if comment.endswith(tag)), None)
         if rule is None:
             reason = f"account {self._account} has a rule for {order.did} at {storage} that is not ours"
             raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)

@@ -11,6 +11,7 @@ harm, because the data may be deleted when the pin ends. *Locks* say whether a r
 container's rule that still moves another dataset keeps this one, too.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -272,13 +273,24 @@ class Planner:
 
     def __post_init__(self) -> None:
         requests = self.table.requests
+        stages = [one for one in requests if one.kind is StagingKind.STAGE]
         self._asked: list[Request] = []
         self._shown: list[Batch] = []
         self._joined: dict[tuple[Did, Site], str] = {}
         self._taken, self._asked_count = sum_bytes(requests), count_last_hour(self.table, self.now)
         self._full_sites: set[Site] = set()
-        self._brought = {one.key: one.is_in_flight for one in requests if one.kind is StagingKind.STAGE}
+        self._brought = {one.key: one.is_in_flight for one in stages}
+        self._sites = {*map(Site, self.settings.sites), *(one.site for one in stages)}
+        self._arrived = Counter[Site]()
+        for one in stages:
+            self._arrived[one.site] += one.bytes if one.is_complete else 0
         self._kept = {one.key for one in requests if not one.closed_until and not one.cancelled_at}
+        self._short_lives = {
+            (facts.name, one.site): text
+            for facts in self.catalogues
+            for one in requests
+            if (text := one.explain_lifetime(facts.needed))
+        }
 
     def plan(self) -> Plan:
         """Plan the calls of the step: upkeep first, because it may be urgent, then pins, then requests."""
@@ -390,9 +402,15 @@ class Planner:
         moving |= {
             (did, site) for did in one.dids for site in self.view.sites_with(did, DatasetState.STAGING)
         }
-        # a rule may be done before a cycle has seen its data
-        brought = {key for key, moves in self._brought.items() if moves or not self.view.is_whole(*key)}
-        return {site: did for did, site in sorted(moving | brought) if did in one.dids}
+        moving |= {
+            (did, site)
+            for did in one.dids
+            for site in self._sites
+            if (did, site) in self._brought
+            # a rule may be done before a cycle has seen its data
+            and (self._brought[did, site] or not self.view.is_whole(did, site))
+        }
+        return {site: did for did, site in sorted(moving)}
 
     def _rank(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> tuple[float, ...]:
         """Return how good *site* is for all datasets of *one*; the smallest is the best."""
@@ -462,10 +480,8 @@ class Planner:
         """Return the free bytes at *site*, before those on their way arrive; None or a text if unknown."""
         if site in facts.answer.spaces:
             return facts.answer.spaces[site]
-        at_site = (one for one in self.table.requests if one.site == site)
-        arrived = sum(one.bytes for one in at_site if one.is_complete and one.kind is StagingKind.STAGE)
         given = self.settings.sites[site].space_bytes
-        return max(0, given - arrived) if given else None
+        return max(0, given - self._arrived[site]) if given else None
 
     def _find_tape(self, did: Did, site: Site) -> Site | None:
         """Return the site from whose tape *did* must come to *site*; None if it is on disk somewhere."""
@@ -569,8 +585,7 @@ class Planner:
             return ""
         if site in self._full_sites:
             return f"an older request waits for room at {site}"
-        short = (one.explain_lifetime(facts.needed) for one in self.table.requests if one.site == site)
-        return next(filter(None, short), "")
+        return self._short_lives.get((facts.name, site), "")
 
     def _build(
         self, need: LiveNeed, facts: CatalogueFacts, site: Site, kind: StagingKind, dids: Sequence[Did]

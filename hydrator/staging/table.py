@@ -17,7 +17,7 @@ is listed, and not in the table  the table was lost: it gets a row, and counts
 
 import hashlib
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -212,6 +212,11 @@ class Table:
         """Return the open requests by dataset and site."""
         return {one.key: one for one in self.requests}
 
+    @cached_property
+    def closed(self) -> Sequence[Request]:
+        """Return the requests, open or ended, after whose failure nothing is asked again for some time."""
+        return [one for one in (*self.requests, *self.ended) if one.closed_until]
+
     def rules_at(self, catalogue: str) -> frozenset[str]:
         """Return the rules to read at *catalogue*: also those that vanished, as an answer may have gaps."""
         gone = (one for one in self.ended if one.reason == VANISHED)
@@ -268,7 +273,7 @@ class Table:
         A refusal of one site closes only that site, for all datasets for an hour. A pin closes only itself;
         so does a request where files or a rule of others are in the way.
         """
-        for one in (*self.requests, *self.ended):
+        for one in self.closed:
             is_site = one.refusal in _SITE_KINDS
             if one.kind is not kind or not one.closed_until or one.closed_until <= now:
                 continue
@@ -389,7 +394,7 @@ def follow_rules(
             changed.append(_end(table, one, now))
         elif not one.rule and not one.job_count and is_late and one.did in query.dids - answer.unread.keys():
             changed.append(replace(one, ended_at=now, reason="the call had no effect"))
-    table = table.put(*changed)
+    table, found = table.put(*changed), dict[tuple[Did, Site], Request]()
     for rule in by_id.values():
         if rule.id not in known and (rule.did, rule.site) not in table.by_key:
             size = rule.bytes or unknown_bytes
@@ -397,8 +402,8 @@ def follow_rules(
                 rule.did, rule.site, catalogue, rule.kind, size, make_batch(rule.site, {rule.did: size}), now,
                 int(DAY.total_seconds()), rule.storage, wanted_at=now,
             )  # fmt: skip
-            table = table.put(_update(table, row, rule, now))
-    return table
+            found[row.key] = _update(table, row, rule, now)
+    return table.put(*found.values())
 
 
 def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Request:

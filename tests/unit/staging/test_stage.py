@@ -390,3 +390,13 @@ def test_nothing_is_asked_for_a_dataset_of_which_the_last_cycle_did_not_know():
     assert world.stages == set()
     [reason] = [one.reason for one in overview.not_asked]
     assert "lofar:L1 was not seen in this cycle" in reason
+
+
+def test_data_on_its_way_to_a_site_that_was_removed_is_not_asked_for_elsewhere():
+    world = world_with(need(L1), L1=1)
+    world.is_stale = True  # no cycle has seen that it moves
+    world.settings = policy(sites=[RAL])
+    world.restart()
+    world.step()
+    assert world.stages == {(L1, CAM)}
+    assert world.reasons == ["lofar:L1 is on its way to CAM, where no data may be requested"]
