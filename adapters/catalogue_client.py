@@ -241,8 +241,8 @@ class WorkerCatalogue:
         self._suspects: dict[Did, str] = {}
         """Datasets at which the worker ended, those asked longest ago first, each with the reason."""
         self._again_at: dict[Did, float] = {}
-        """When to ask those again at which it ended alone: after a poll and a pause as long as
-        the last question took; the others are asked at the end of a poll.
+        """When to ask those again at which it ended alone: after a poll, and without an end of the
+        process after a pause as long as the last question; the others are asked at the end of a poll.
         """
         self._start_thread = start_thread
         self._has_asked: Callable[[], bool] = lambda: True
@@ -416,6 +416,7 @@ class WorkerCatalogue:
         with closing(second):
             while todo and ends_left > 0 and self._monotonic() < ends_at:
                 group = todo[:size]
+                has_ended_itself = False
                 try:
                     self._start(second)
                     began_at = self._monotonic()
@@ -423,7 +424,8 @@ class WorkerCatalogue:
                 except _WorkerEnded as end:
                     if not end.dids:  # its process did not start, or ended at a general question
                         return
-                    ends_left = ends_left - 1 if end.has_ended_itself else 0
+                    has_ended_itself = end.has_ended_itself
+                    ends_left = ends_left - 1 if has_ended_itself else 0
                     size = max(1, len(group) // 2)
                     if len(group) == 1:
                         outcome.ends[group[0]] = str(end)
@@ -432,9 +434,10 @@ class WorkerCatalogue:
                     size = 2 * len(group)
                     del todo[: len(group)]
                 now = self._monotonic()
+                pause_seconds = 0.0 if has_ended_itself else now - began_at
                 for did in group:
                     outcome.again_at.pop(did, None)
-                    outcome.again_at[did] = now + (now - began_at)
+                    outcome.again_at[did] = now + pause_seconds
 
     def _ask_group(self, group: list[Did], second: Supervised, outcome: _Outcome) -> None:
         try:

@@ -366,6 +366,29 @@ def test_datasets_that_end_their_process_are_asked_in_turn_for_ten_seconds_after
     assert len(set(asked[:5])) == 5
 
 
+@pytest.mark.parametrize("polls", [2, 3, 4])
+def test_dataset_that_takes_long_to_end_its_process_is_back_after_two_intervals(polls):
+    now = 0.0
+    told = Told({did: Seen(NOON) for did in THOUSAND})
+    catalogue, worker = proxy(told, poison=["lofar:L777"], monotonic=lambda: now)
+
+    def take_long(number: int) -> None:
+        nonlocal now
+        now += 7
+
+    second = worker.beside()
+    second.before_request = take_long
+    second.close = lambda: None  # type: ignore[method-assign]
+    worker.beside = lambda: second  # type: ignore[method-assign]
+    for _ in range(polls):
+        assert stale(catalogue.read(THOUSAND)) == worker.poison
+        now += 5
+    second.poison = worker.poison = frozenset()
+    catalogue.read(THOUSAND)
+    now += 5
+    assert not stale(catalogue.read(THOUSAND))
+
+
 @pytest.mark.parametrize(("start_seconds", "seconds", "questions"), [(0, 120, 100), (5, 0, 400)])
 def test_slow_dataset_costs_half_of_the_time_of_a_second_process(start_seconds, seconds, questions):
     """A process that starts slowly says nothing about its dataset, which is asked after each poll."""
