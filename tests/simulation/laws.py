@@ -632,6 +632,8 @@ class Laws:
         began = world.loop.now - (to_unix(world.clock()) - view.at) - 1
         if unconfirmed is None or not -1e9 < self._forgotten_at < began:
             return
+        if any(at > self._started_at for at, _ in self._clock_steps):
+            return  # by the clock as it is now, the cycle began at another time
         for site in view.sites:
             if site.generation is not None and site.site not in unconfirmed:
                 if world.shown_ad("collector", site.site) is None:
