@@ -112,7 +112,8 @@ def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
     if scope_prefix == "*":
         return [pattern for start in escaped for pattern in (f"*:{start}*", f"*/{start}*")]
     # in Rucio an archive is a file, and only a pattern with its ending finds files
-    return [f"{scope_prefix}{start}{tail}" for start in escaped for tail in ("*", "*.tar")]
+    archives = [f"{scope_prefix}{start.removesuffix('.tar')}*.tar" for start in escaped]
+    return [*archives, *(f"{scope_prefix}{start}*" for start in escaped)]
 
 
 def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple[set[Did], dict[str, str]]:

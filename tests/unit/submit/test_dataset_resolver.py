@@ -177,6 +177,17 @@ def test_single_files_and_private_names_beside_listed_ones_are_not_refused(name,
     assert resolution.unlisted_dids == {name: (near,)}
 
 
+@pytest.mark.parametrize("name", ["L775619_SB055_uv.MS", "L775619_SB055_uv.MS_76a2361e.tar"])
+def test_archive_that_is_a_single_file_in_rucio_is_found_and_listed(name):
+    class Rucio(Daemon):
+        def find(self, patterns):
+            return super().find([pattern for pattern in patterns if pattern.endswith(".tar")])
+
+    archive = "a:L775619_SB055_uv.MS_76a2361e.tar"
+    resolution = resolve_names([name], settings("a"), [], [Rucio("daemon", [replica(archive)])])
+    assert (resolution.dids, resolution.unlisted_dids) == ((archive,), {})
+
+
 def test_daemon_that_cannot_search_leaves_names_unchecked():
     resolution = found_by_daemon("L7.ms", dids=["a:L7.MS"], scope="a", is_broken=True)
     assert list(resolution.unreachable_catalogues) == ["daemon"]
