@@ -27,9 +27,9 @@ from hydrator.domain.model import Did, Unseen
 from hydrator.domain.network import TransferLog, TransferLogAnswer
 from hydrator.domain.ports import MAX_LOAD_AGE, JobHistory, Merger, MergeResult, MissReports, PoolReader
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
-from hydrator.reconcile.rates import select_samples
+from hydrator.reconcile.rates import RateTable, select_samples
 from hydrator.state.reports import MAX_AGE, NETWORK_REPORT, NetworkRecord, SourceStatus, add_hour, load_hours
-from hydrator.wiring.network import NetworkParts, build_rate_table
+from hydrator.wiring.network import NetworkParts
 from hydrator.wiring.secrets import read_credentials
 
 _log = structlog.get_logger("hydrator")
@@ -251,7 +251,7 @@ class NetworkTasks(BackgroundWorker):
 
     def _update(self, network: NetworkParts) -> None:
         """Read all sources; save the samples, replace the table of rates, and report failures once."""
-        sites = frozenset(self._context.state.ads) | network.settings.network.sites
+        sites = frozenset(self._context.state.ads) | network.settings.sites
         answers = [(log.origin, self._read_log(log)) for log in network.logs]
         new_samples = [sample for _, answer in answers for sample in answer.samples]
         now = self._clock()
@@ -263,7 +263,7 @@ class NetworkTasks(BackgroundWorker):
         except StateError as error:
             self._log_problems({"state": str(error)})
             return
-        network.rates = build_rate_table(samples, network.settings, now)
+        network.rates = RateTable(samples, now=now, network=network.settings)
         self._metrics.set_transfer_samples(samples)
         self._log_problems(
             {f"{each.name} {part}": why for each in statuses for part, why in each.failures.items()}

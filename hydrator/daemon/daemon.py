@@ -175,10 +175,10 @@ class Daemon:
         """Wait for the end of the daemon; a configuration that cannot be used is logged, not the end."""
         while (end := self._next_signal()) == "reload":
             self._service_manager.notify_reloading()
-            if not (problems := self._find_problems()):
-                self._save_reload(Reload(to_unix(self._machine.clock()), ()))
-                break
+            problems = self._find_problems()
             self._report_reload(problems)
+            if not problems:
+                break
             _log.error("reload refused, the old configuration stays", problems=problems)
             self._service_manager.notify_ready()
         return end
@@ -193,11 +193,11 @@ class Daemon:
         context = self._context
         runtime = context.runtime = self._build_runtime(context.settings)
         with contextlib.suppress(StateError):  # the next save of the state reports the error
+            self._store.save_report(RELOAD_REPORT, None)  # it has ended
             self._store.forget_history(context.settings.publish.never)
         if context.settings.publish.http.enabled:
             self._restore_served_ads(runtime.parts)
             self._http.start()
-        self._report_reload(())
         self._watchdog.record_step("the start")
         self._cycles.schedule(runtime)
         for worker in self._workers:
@@ -291,12 +291,9 @@ class Daemon:
 
     def _report_reload(self, problems: Sequence[str]) -> None:
         """Report to the metrics and ``hydrator status`` whether the daemon uses the configuration on disk."""
+        reload = Reload(to_unix(self._machine.clock()), tuple(problems))
         self._metrics.set_reload_result(is_successful=not problems)
-        failure = Reload(to_unix(self._machine.clock()), tuple(problems)) if problems else None
-        self._context.reload = failure
-        self._save_reload(failure)
-
-    def _save_reload(self, reload: Reload | None) -> None:
+        self._context.reload = reload if problems else None
         with contextlib.suppress(StateError):  # the next save of the state reports the error
             self._store.save_report(RELOAD_REPORT, reload)
 

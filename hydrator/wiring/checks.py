@@ -18,6 +18,7 @@ from hydrator.domain.ads.openings import OPENINGS_REPORT, PacedCycle
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
 from hydrator.domain.text import format_duration
+from hydrator.reconcile.rates import RateTable
 from hydrator.state.database import owner_of
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
@@ -26,7 +27,6 @@ from hydrator.wiring.secrets import find_files, read_credentials
 
 from .assembly import Parts
 from .catalogues import needed_memory
-from .network import build_rate_table
 
 
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
@@ -70,7 +70,7 @@ def _examine_rates(settings: Settings) -> list[Finding]:
             paced = store.load_report(OPENINGS_REPORT, PacedCycle) or paced
     except StateError:
         return []
-    table = build_rate_table(record.samples, settings, system_clock())
+    table = RateTable(record.samples, now=system_clock(), network=settings.network)
     rates = [table.rate(each.source, each.destination) for each in table.samples]
     opened = paced.openings.openings.items() if paced.openings else ()
     reads = {(one.source, site) for site, names in opened for one in names.values() if one.source}

@@ -1,14 +1,15 @@
 """Network: build the sources of rates between sites, and the table of rates that the cycles use."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from adapters.condor.job_history import TransferRecords
 from hydrator.config import Settings
+from hydrator.config.network import NetworkSettings
 from hydrator.domain.ads import contract
 from hydrator.domain.model import Site
-from hydrator.domain.network import TransferLog, TransferSample
+from hydrator.domain.network import TransferLog
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.rates import RateTable
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
@@ -25,7 +26,7 @@ class NetworkParts:
     """
 
     logs: Sequence[TransferLog]
-    settings: Settings
+    settings: NetworkSettings
     rates: RateTable
 
     def load_rates(self, store: Store, now: datetime) -> None:
@@ -35,12 +36,7 @@ class NetworkParts:
             StateError: the state cannot be read.
         """
         record = store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord()
-        self.rates = build_rate_table(record.samples, self.settings, now)
-
-
-def build_rate_table(samples: Iterable[TransferSample], settings: Settings, now: datetime) -> RateTable:
-    """Build the table of rates from the stored *samples* and the operator's rates."""
-    return RateTable(samples, now=now, network=settings.network)
+        self.rates = RateTable(record.samples, now=now, network=self.settings)
 
 
 def build_network_parts(settings: Settings, clock: Clock, reads: TransferLog | None) -> NetworkParts:
@@ -50,7 +46,7 @@ def build_network_parts(settings: Settings, clock: Clock, reads: TransferLog | N
     if reads:
         client, find_site = build_condor_client(settings.htcondor), site_of_host(settings.network.hosts)
         logs += [reads, TransferRecords(client, clock, attributes, find_site)]
-    return NetworkParts(logs, settings, build_rate_table((), settings, clock()))
+    return NetworkParts(logs, settings.network, RateTable((), now=clock(), network=settings.network))
 
 
 def site_of_host(hosts: Mapping[str, str]) -> Callable[[str], Site | None]:

@@ -26,12 +26,13 @@ from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.rates import RateTable
 from hydrator.reconcile.state import Approve
 from hydrator.reconcile.view import CycleView, SiteView
 from hydrator.state.command_files import CommandQueue
 from hydrator.wiring.assembly import Parts, build_staging_parts
 from hydrator.wiring.condor import PoolParts
-from hydrator.wiring.network import NetworkParts, build_rate_table
+from hydrator.wiring.network import NetworkParts
 from tests.simulation.faults import Fault, Faults
 from tests.simulation.jobs import Pool, SlotAd
 from tests.simulation.laws import Laws
@@ -433,7 +434,7 @@ class World:
             queues=self.pool_part(self, process),
             pool=pool,
             web_publisher=web_publisher,
-            network=NetworkParts((), settings, build_rate_table((), settings, clock())),
+            network=NetworkParts((), settings.network, RateTable((), now=clock(), network=settings.network)),
             staging=build_staging_parts(settings, clock, None),
             workers=(),
             closables=(),

@@ -114,10 +114,10 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
     """Print the rate between sites, and where it comes from."""
     from hydrator.cli.output.network import build_network, print_network
     from hydrator.config import load
+    from hydrator.reconcile.rates import RateTable
     from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
     from hydrator.state.store import Store
     from hydrator.wiring import system_clock
-    from hydrator.wiring.network import build_rate_table
 
     settings, now = load(config), system_clock()
     with (
@@ -125,6 +125,6 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
         Store.open_to_read(settings.daemon.state_dir) as store,
     ):
         record, ads = store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord(), store.load().ads
-    table = build_rate_table(record.samples, settings, now)
+    table = RateTable(record.samples, now=now, network=settings.network)
     rates = build_network(table, ads.keys() | settings.network.sites, record.sources)
     print_result(as_json, rates, lambda: print_network(rates, now))

@@ -14,11 +14,12 @@ from hydrator.daemon.background import NetworkTasks
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
+from hydrator.reconcile.rates import RateTable
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
-from hydrator.wiring.network import NetworkParts, build_rate_table
+from hydrator.wiring.network import NetworkParts
 from tests.factories import CAM, RAL
 from tests.unit.daemon.contexts import context_with, runtime_with
 
@@ -71,8 +72,8 @@ class World:
         self.registry = CollectorRegistry()
         self.bugs: list[str] = []
         self.log, self.records = Log(), Log(TransferOrigin.SCHEDD)
-        rates = build_rate_table((), Settings(), NOW)
-        self.network = NetworkParts([self.log, self.records], Settings(), rates)
+        rates = RateTable((), now=NOW, network=Settings().network)
+        self.network = NetworkParts([self.log, self.records], Settings().network, rates)
         self.tasks = NetworkTasks(
             context_with(
                 state=ReconcileState(ads=dict.fromkeys((CAM, RAL))),
