@@ -191,6 +191,12 @@ def test_a_line_that_is_repeated_counts_once_for_each_site():
     assert [rule.site for rule in run(f"echo '{lines}'").list(ALL).rules] == ["CAM", "RAL"]
 
 
+def test_a_line_may_say_since_when_a_rule_is_stuck():
+    line = json.dumps({**GOOD, "state": "stuck", "stuck_since": 86_400})
+    [rule] = run(f"echo '{line}'").list(ALL).rules
+    assert rule.stuck_since == datetime.fromtimestamp(86_400, UTC)
+
+
 def test_permissions_of_a_command_are_not_known():
     assert run("exit 1").probe_permissions() == StagingPermissions()
 
