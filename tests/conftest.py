@@ -141,11 +141,13 @@ def daemon(tmp_path: Path) -> Iterator[Running]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that others may enter: pytest's own are closed again whenever another pytest starts."""
+    """A folder that others may enter, with any umask: pytest's own are closed when another pytest starts."""
+    umask = os.umask(0o022)
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
         Path(name).chmod(0o755)
+    os.umask(umask)
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,8 @@ def test_token_that_others_may_read_is_a_finding_because_htcondor_ignores_it(set
     made = settings(htcondor={"token_directory": "own.d"}, submit={"daemon_url": "https://daemon"})
     (tmp_path / "own.d").mkdir()
     for name, mode in (("open", 0o644), ("closed", 0o600)):
-        (tmp_path / "own.d" / name).touch(mode)
+        (tmp_path / "own.d" / name).touch()
+        (tmp_path / "own.d" / name).chmod(mode)
     (tmp_path / "own.d" / "..data").mkdir(0o755)
     (tmp_path / "own.d" / "ended").symlink_to("nowhere")
     (found,) = (one for one in examine_secrets(find_files(made)) if "own.d" in one.message)
