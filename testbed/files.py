@@ -1,5 +1,8 @@
 """Files of tests that are programs or secrets."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -15,3 +18,13 @@ def write_secret(path: Path, text: str) -> Path:
     path.touch(mode=0o600)
     path.write_text(text, "utf-8")
     return path
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Make files with *mask* for a while, whatever the mask of this process is."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)

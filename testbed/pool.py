@@ -33,7 +33,7 @@ import classad2
 
 from . import debian, keeper, processes
 from .cached import Unavailable
-from .files import write_program, write_secret
+from .files import umask, write_program, write_secret
 from .patience import LIMIT_SECONDS, PATIENCE, polls
 from .ports import free_port
 
@@ -149,28 +149,29 @@ class Pool:
         Raises:
             Unavailable: there can be no pool on this machine, with the reason.
         """
-        tree = _find_tree(release, say)
-        home, alive = _run_folder()
-        port = free_port()
-        pool = cls(
-            version=debian.version(tree),
-            collector=f"127.0.0.1:{port}",
-            home=home,
-            sites=tuple(sites),
-            _init=None,
-            _alive=alive,
-            _extra=_check_kinds(extra or {}),
-            _recommended=recommended,
-        )
-        try:
-            _furnish(pool, tree)
-            pool._launch(tree)
-            pool.token("condor")
-            pool.wait_ready()
-        except BaseException:
-            pool.stop()
-            raise
-        return pool
+        with umask(0o022):  # its users share folders, as below a service of the system
+            tree = _find_tree(release, say)
+            home, alive = _run_folder()
+            port = free_port()
+            pool = cls(
+                version=debian.version(tree),
+                collector=f"127.0.0.1:{port}",
+                home=home,
+                sites=tuple(sites),
+                _init=None,
+                _alive=alive,
+                _extra=_check_kinds(extra or {}),
+                _recommended=recommended,
+            )
+            try:
+                _furnish(pool, tree)
+                pool._launch(tree)
+                pool.token("condor")
+                pool.wait_ready()
+            except BaseException:
+                pool.stop()
+                raise
+            return pool
 
     @staticmethod
     def prepare(release: str | None = None, say: Callable[[str], None] = print) -> str:

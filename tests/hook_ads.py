@@ -47,6 +47,7 @@ def ad_text(generation: int, as_of: int, many: int = DATASETS, site: str = "UK")
 def put(path: Path, text: str) -> None:
     draft = path.with_suffix(".new")
     draft.write_text(text)
+    draft.chmod(0o644)
     draft.replace(path)
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from testbed.files import umask
 from tests.gate.early import begin_early
 
 pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.older, pytest.mark.timeout(900)]
@@ -128,11 +129,12 @@ def dag(installed):
     installed.catalogue.add("dag:a", AU="available")
     installed.catalogue.add("dag:b", NL="available")
     home = pool.user_home("alice")
-    for node, did in (("A", "dag:a"), ("B", "dag:b")):
-        (home / f"{node}.sub").write_text(
-            f'{SMALL}+RequiredDatasets = {{"{did}"}}\n+DataLocality = "require"\nlog = dag.log\nqueue\n'
-        )
-    (home / "two.dag").write_text("JOB A A.sub\nJOB B B.sub\nPARENT A CHILD B\n")
+    with umask(0o022):  # alice reads them
+        for node, did in (("A", "dag:a"), ("B", "dag:b")):
+            (home / f"{node}.sub").write_text(
+                f'{SMALL}+RequiredDatasets = {{"{did}"}}\n+DataLocality = "require"\nlog = dag.log\nqueue\n'
+            )
+        (home / "two.dag").write_text("JOB A A.sub\nJOB B B.sub\nPARENT A CHILD B\n")
     pool.run("condor_submit_dag", "-f", "two.dag", user="alice", cwd=home)
 
 

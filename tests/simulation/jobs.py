@@ -220,7 +220,12 @@ class Pool:
                 laws.happened("a job started without its data because its time was over")
             return
         laws.happened(f"a job ({job.mode}) started beside its data")
-        did, age = max(((did, laws.age_of_report(did, site, 0)) for did in job.dids), key=lambda one: one[1])
+        # the ad may have a report from before the clock was set back and forward again
+        ages = (
+            (min(laws.age_of_report(did, site, 0), laws.seconds_since_report(did, site)), did)
+            for did in job.dids
+        )
+        age, did = max(ages)
         late = WITHHELD_SECONDS if laws.was_set_back else 0.0  # an ad from the future counts as fresh
         if age > JOBS_MAX_AGE + LATE_SECONDS + late:
             laws.add("jobs", f"a job ({job.mode}) started at {site}; {did} was there {age:.0f} s ago")

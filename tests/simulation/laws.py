@@ -189,7 +189,9 @@ class Laws:
         now = self._world.loop.now
         self._answered.setdefault(schedd, now)
         named = {Did(did): now for group in groups for did in group.datasets}
-        self._named, self._heard = named | self._named, named | self._heard
+        wanted = self._world.wanted()
+        self._named = named | self._named
+        self._heard = {did: now for did in named if did in wanted} | self._heard
         self._last_named |= named
 
     def note_start(self) -> None:
@@ -254,6 +256,8 @@ class Laws:
     def note_configuration(self) -> None:
         """Note that the configuration changes."""
         self._last_configuration_at = self._world.loop.now
+        wanted = self._world.wanted()  # not what only a set with a dataset that is private now has
+        self._heard = {did: at for did, at in self._heard.items() if did in wanted}
 
     # ---- an ad that the daemon sends
 
@@ -289,6 +293,10 @@ class Laws:
     def age_of_report(self, did: Did, site: Site, slack: float = SLACK_SECONDS) -> float:
         """Return how long ago, by the wall clock, a report began that says that *did* is whole at *site*."""
         return self._age(self._last_whole(did, site), slack)
+
+    def seconds_since_report(self, did: Did, site: Site) -> float:
+        """Return how long ago this report began, whatever the wall clock did meanwhile."""
+        return self._world.loop.now - self._last_whole(did, site)
 
     def _check_reported(self, now: Shown) -> None:
         """Nothing is advertised that no catalogue reported within the age bound (decision 6)."""
@@ -478,13 +486,26 @@ class Laws:
             and now - last[-2].delivered > SLACK_SECONDS / 2
         )
 
+    def _has_aged_on_disk(self, did: Did, site: Site) -> bool:
+        """Return True if the process began while the disk was full, with facts that are too old by now."""
+        begins = [one.at for one in self._world.faults.of("disk") if one.at < self._started_at < one.end]
+        saved = [
+            one.begun
+            for reports in self._reports_of(did)
+            for one in reports
+            if site in one.whole_at and not min(begins, default=1e9) <= one.begun < self._started_at
+        ]
+        return bool(begins) and self._age(max(saved, default=-1e9)) > self._world.max_age - SLACK_SECONDS
+
     def _check_confirmed(self, before: Shown, now: Shown, lost: Sequence[Did]) -> None:
         """A sudden loss of more than half of a site waits until polls have confirmed it (decision 7)."""
         site, limit = now.ad.site, self._world.confirming_polls
         if all((site, did) in self._approved for did in lost):
             self.happened("a held loss was published after its approval")
             return
-        lost = [did for did in lost if not self._is_listed(did, site)]
+        lost = [
+            did for did in lost if not self._is_listed(did, site) and not self._has_aged_on_disk(did, site)
+        ]
         if len(lost) * 2 <= len(before.available) or len(lost) < SUDDEN_COUNT:
             return
         losses = [self._count_losses(did, site) for did in lost]
