@@ -128,7 +128,7 @@ class Reconciler:
         self._settings = settings
         self._clock = clock
         self._saver = StateSaver(store, commands, self._bugs)
-        self.state = _forget_old_patterns(state, settings.demand.patterns)
+        self.state = _match_patterns(state, settings.demand.patterns)
         self._withholding = Withholding(settings)
         self._view = view
 
@@ -365,11 +365,16 @@ class PollAnswers:
         return {name: result.duration for name, result in self.results.items()} | overdue
 
 
-def _forget_old_patterns(state: ReconcileState, patterns: tuple[str, ...]) -> ReconcileState:
-    """Return *state* without the matches of patterns that only an earlier configuration had."""
+def _match_patterns(state: ReconcileState, patterns: tuple[str, ...]) -> ReconcileState:
+    """Return *state* with the known datasets that match *patterns*, until each catalogue has been searched.
+
+    An earlier configuration may have had other patterns, or have named these datasets otherwise.
+    """
+    memories = state.memories if patterns else {}
+    known = {name: frozenset(memory.records) for name, memory in memories.items()}
     matches = {
-        name: frozenset(did for did in dids if matches_any(did, patterns))
-        for name, dids in state.pattern_matches.items()
+        name: frozenset(did for did in dids | known.get(name, frozenset()) if matches_any(did, patterns))
+        for name, dids in {**dict.fromkeys(known, frozenset[Did]()), **state.pattern_matches}.items()
     }
     return replace(state, pattern_matches=matches)
 

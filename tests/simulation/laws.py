@@ -196,7 +196,11 @@ class Laws:
 
     def note_start(self) -> None:
         """Note that a process of the daemon has started."""
-        self._starts.append(self._world.loop.now)
+        now = self._world.loop.now
+        full = [one for one in self._world.faults.of("disk") if one.kind == "full" and now < one.end]
+        if any(one.at < at and seconds < 0 for one in full for at, seconds in self._clock_steps):
+            self.note_lost_state()  # what is on disk is still from before the step
+        self._starts.append(now)
         self._listed.clear()
 
     @property
@@ -421,6 +425,8 @@ class Laws:
             }
         lost = []
         for did in sorted(gone & wanted):
+            if (site, did) in self._approved:
+                continue
             if self.age_of_report(did, site, 0) > self._world.max_age - SLACK_SECONDS:
                 self.happened("a fact was too old to be shown")
                 continue

@@ -368,6 +368,15 @@ def test_former_pattern_match_stays_demanded_until_it_is_read():
     assert states(world.collector) == "[]"
 
 
+def test_dataset_that_a_pattern_names_in_place_of_a_pin_stays_until_the_search_answers():
+    world = World(replica(L1), rules=settings_with(pins={L1}))
+    world.run()
+    world.catalogue.is_broken = True
+    world.cycle = world.restarted(rules=settings_with(patterns=("lofar:*",)), state=world.cycle.state)
+    world.run(MINUTE)
+    assert states(world.collector) == f"['{L1}'=\"AVAILABLE\"]"
+
+
 def test_narrower_pattern_drops_its_former_matches():
     world = World(replica(L1), replica(L2), rules=settings_with(patterns=("lofar:*",)))
     world.run()
