@@ -425,12 +425,12 @@ class Laws:
             }
         lost = []
         for did in sorted(gone & wanted):
-            if (site, did) in self._approved:
-                continue
             if self.age_of_report(did, site, 0) > self._world.max_age - SLACK_SECONDS:
                 self.happened("a fact was too old to be shown")
                 continue
-            if any(self._is_surely_whole(reports, site, now.at) for reports in self._reports_of(did)):
+            is_approved = (site, did) in self._approved
+            reports_of = () if is_approved else self._reports_of(did)
+            if any(self._is_surely_whole(reports, site, now.at) for reports in reports_of):
                 self.add("unknown is not absent", f"{did} left the ad of {site}, though it is reported")
             else:
                 lost.append(did)
