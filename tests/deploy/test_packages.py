@@ -12,6 +12,7 @@ from hydrator import __version__
 from scripts.packages.__main__ import main
 from scripts.packages.targets import DAEMON, HOOK, PACKAGES, POOL, SUBMIT
 from testbed.debian import ENTER, SUITES, tree
+from testbed.files import umask
 from testbed.machine import Machine
 from testbed.patience import wait_for
 from testbed.pool import Pool
@@ -28,7 +29,6 @@ from tests.deploy.packages import (
 )
 from tests.deploy.service import SITES
 from tests.parts import needs
-from tests.umask import umask
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(1800)]
 

@@ -18,6 +18,7 @@ from hydrator import __version__
 from scripts.packages.__main__ import main
 from scripts.packages.rpm import rpm_program
 from scripts.packages.targets import DAEMON, HOOK, PACKAGES, Target
+from testbed.files import umask
 from testbed.machine import Machine, layers
 from testbed.patience import wait_for
 from testbed.pool import Pool
@@ -39,7 +40,6 @@ from tests.deploy.packages import (
 from tests.deploy.service import SITES
 from tests.parts import needs, without
 from tests.pythons import copy_python, find_python
-from tests.umask import umask
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(1800)]
 

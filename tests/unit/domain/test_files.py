@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.files import WatchedFiles, read_limited, read_regular, replace_file
-from tests.umask import umask
+from testbed.files import umask
 
 
 def test_replace_file_creates_a_file_with_its_mode_whatever_the_umask(tmp_path):

@@ -24,6 +24,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import _SCHEMA, owner_of
 from hydrator.state.reports import LocalityHour, add_hour, load_hours
 from hydrator.state.store import Store
+from testbed.files import umask
 from tests.factories import (
     CAM,
     HOUR,
@@ -40,7 +41,6 @@ from tests.factories import (
     seen,
     survey,
 )
-from tests.umask import umask
 
 ROOT = Path(__file__).parents[3]
 FULL = ReconcileState(

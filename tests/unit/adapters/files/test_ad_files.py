@@ -14,9 +14,9 @@ from adapters.files.ad_files import AdFilePublisher
 from hydrator import startd_cron
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
+from testbed.files import umask
 from tests.contracts.publisher import MORNING, site_ad
 from tests.factories import CAM, HOUR, L1, NOON, RAL, ad
-from tests.umask import umask
 
 AWKWARD = Site('a/../Žilina "CZ"\\2')
 
