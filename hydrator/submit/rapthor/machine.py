@@ -53,6 +53,8 @@ _MACHINE_WORD = re.compile(
     "|scratch|slurm|(?:n|num|max)?thread|tmp|url|worker)s?(?:_|$)"
 )
 """A word in the name of an option, in any section, that makes it an option of a machine."""
+_PLACEHOLDER = re.compile(r"\{(?:input_ms|scratch|(?:cores|memory_gb)(?:/\d+)?(?::\d+)?)\}")
+"""A text that the job wrapper fills in, wherever it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class MachineChanges:
     placed: list[str] = field(default_factory=list)
     limited: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    filled: list[str] = field(default_factory=list)
 
     @property
     def sentences(self) -> list[str]:
@@ -72,6 +75,7 @@ class MachineChanges:
             "the job's scratch folder and the paths at its site replace ": self.placed,
             "the job gets at most what its slot (--cpus, --memory-gb) has of ": self.limited,
             "unknown options that may speak of another machine; they stay unchanged: ": self.unknown,
+            "the job fills in {input_ms}, {scratch}, {cores} and {memory_gb}, also in ": self.filled,
         }
         return [kind + ", ".join(texts) for kind, texts in by_kind.items() if texts]
 
@@ -96,6 +100,8 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
                 parser.remove_option(section, option)
             else:
                 parser[section][option] = value
+            if value == text and _PLACEHOLDER.search(f"[{section}] {option} = {text}"):
+                changes.filled.append(f"[{section}] {_show(option, text)}")
     for option in _ALWAYS_SET:
         if parser["cluster"].get(option, "") in (*UNSET_VALUES, "0"):
             parser["cluster"][option] = _sized(parset, option, _CLUSTER_RULES[option], 0)

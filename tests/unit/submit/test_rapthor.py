@@ -205,6 +205,28 @@ def test_unknown_option_of_a_machine_is_a_warning(more, warned):
 
 
 @pytest.mark.parametrize(
+    "written",
+    [
+        "facets = {scratch}/a.reg",
+        "x = a {input_ms}",
+        "y = {cores}",
+        "y = {memory_gb:9}",
+        "[{scratch}]\nz = 1",
+    ],
+)
+def test_placeholder_that_the_user_wrote_is_told_as_filled_in(written):
+    _, told = job_options(f"[imaging]\n{written}\n")
+    section, _, option = written.rpartition("\n")
+    assert f"{section or '[imaging]'} {option}" in told.partition("{memory_gb}")[2]
+    assert "v = aaa" in job_options(f"[imaging]\nv = {'a' * 200} {{scratch}}\n")[1]
+
+
+@pytest.mark.parametrize("written", ["x = {scratchy}", "y = {corers}", "z = scratch"])
+def test_braces_that_are_no_placeholder_are_not_told(written):
+    assert job_options(f"[imaging]\n{written}\n")[1] == PLACES_TOLD
+
+
+@pytest.mark.parametrize(
     "option",
     [
         "prefect_api_url = https://me:hunter2@x/api",
