@@ -155,9 +155,6 @@ def add_datasets(
     else:
         notes = [f"{origin}: no dataset is known for this file: the file stays unchanged"]
     queue = next(iter(description.queues), None)
-    if key.lines and len(description.queues) > 1:  # another list may stand between two queue statements
-        key = KeyLines()
-        notes.append(f"{origin}: {LEFT_TO_SCHEDD}: the file has several queue statements")
     lines = (*([line] if line else []), *key.lines, *extra_lines)
     end = line_ending(text)
     at = queue.start if queue else len(text)
@@ -208,7 +205,8 @@ def key_of_own_list(
 ) -> tuple[KeyLines, list[str]]:
     """Return the lines with the key of *description*'s own *lists*, and notes on the list and the key.
 
-    *word* is ``file`` or ``node``: VARS of a node cannot change the items of its queue statement.
+    *word* is ``file`` or ``node``: VARS of a node cannot change the items of its queue statement. Of several
+    queue statements the items of all would have to change, and one on the command line is not in the file.
     """
     key, why = KeyLines(), ""
     differs = f"{REQUIRED_DATASETS} differs from job to job"
@@ -220,7 +218,7 @@ def key_of_own_list(
             key = key_lines(lists, read_names(description.dataset_list or ""))
         except BadDid as bad:
             why = str(bad)
-    if key.item_keys and word == "node":
+    if key.item_keys and (word == "node" or len(description.queues) != 1):
         key, why = KeyLines(), differs
     elif key.item_keys and KEY_VARIABLE in description.item_names:  # this program wrote the keys
         if [row[KEY_VARIABLE] for row in description.rows or ()] != [*key.item_keys]:
