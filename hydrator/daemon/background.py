@@ -112,7 +112,7 @@ class MaintenanceTasks(BackgroundWorker):
         self._context.credentials = tuple(credentials)
         if credentials != self._saved_credentials:
             with contextlib.suppress(StateError):  # the next check tries again
-                self._context.store.save_report(CREDENTIALS_REPORT, credentials)
+                self._context.store.save_reports({CREDENTIALS_REPORT: credentials})
                 self._saved_credentials = credentials
         self._metrics.set_credentials(credentials)
         now = self._clock()
@@ -259,7 +259,7 @@ class NetworkTasks(BackgroundWorker):
         try:
             stored = self._context.store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord()
             samples = select_samples((*stored.samples, *new_samples), sites, now)
-            self._context.store.save_report(NETWORK_REPORT, NetworkRecord(samples, statuses))
+            self._context.store.save_reports({NETWORK_REPORT: NetworkRecord(samples, statuses)})
         except StateError as error:
             self._log_problems({"state": str(error)})
             return

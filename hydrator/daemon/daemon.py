@@ -193,7 +193,7 @@ class Daemon:
         context = self._context
         runtime = context.runtime = self._build_runtime(context.settings)
         with contextlib.suppress(StateError):  # the next save of the state reports the error
-            self._store.save_report(RELOAD_REPORT, None)  # it has ended
+            self._store.save_reports({RELOAD_REPORT: None})  # it has ended
             self._store.forget_history(context.settings.publish.never)
         if context.settings.publish.http.enabled:
             self._restore_served_ads(runtime.parts)
@@ -295,7 +295,7 @@ class Daemon:
         self._metrics.set_reload_result(is_successful=not problems)
         self._context.reload = reload if problems else None
         with contextlib.suppress(StateError):  # the next save of the state reports the error
-            self._store.save_report(RELOAD_REPORT, reload)
+            self._store.save_reports({RELOAD_REPORT: reload})
 
     def stop(self) -> bool:
         """Stop the daemon; wait for the running cycle, but not longer than a time limit.

@@ -6,7 +6,6 @@ Labels of metrics are never datasets or users.
 import contextlib
 from collections import Counter as Tally
 from datetime import datetime, timedelta
-from functools import partial
 
 import structlog
 
@@ -132,7 +131,7 @@ class StagingTasks(BackgroundWorker):
         controller = StagingController(
             parts,
             lambda: store.load_report(TABLE_REPORT, Table) or Table(),
-            partial(store.save_report, TABLE_REPORT),
+            lambda table: store.save_reports({TABLE_REPORT: table}),
             self._clock,
             is_ending=lambda: runtime.turns.is_ending,
             audit=self._record_call,
@@ -156,7 +155,7 @@ class StagingTasks(BackgroundWorker):
         self._context.staging = overview
         self._staging_metrics.record(overview)
         with contextlib.suppress(StateError):  # the step reported the same reason
-            self._context.store.save_report(STAGING_REPORT, overview)
+            self._context.store.save_reports({STAGING_REPORT: overview})
         problems = dict(overview.problems)
         new, ended = self._problems.replace(problems)
         for part in sorted(new):

@@ -58,7 +58,7 @@ from hydrator.reconcile.state import (
     approved_losses,
 )
 from hydrator.reconcile.threads import THREADS, Threads
-from hydrator.reconcile.view import REPORT_NAME, CycleView, build_view
+from hydrator.reconcile.view import CYCLE_REPORT, CycleView, build_view
 
 from .demand import build_demand, find_demanded_dids, update_demand_memory
 
@@ -210,7 +210,8 @@ class Reconciler:
         results = self._targets.apply(plans, self._timeouts.publish)
         report = replace(report, results=results, save_error=save_error)
         view = self._view = self._build_view(report)
-        error = self._saver.write(lambda store: _save_results(store, report, view))
+        reports = {CYCLE_REPORT: view, OPENINGS_REPORT: report.evaluation.paced}
+        error = self._saver.write(lambda store: store.save_reports(reports))
         if error and not save_error:
             report = replace(report, save_error=error)
             self._view = replace(view, complete=False, save_error=error, failures=report.failures)
@@ -227,11 +228,10 @@ class Reconciler:
         return report
 
     def _save_cycle(self, report: CycleReport) -> str | None:
-        """Save the state, remove executed commands and add the history; return the first error, or None."""
-        error = self._saver.write(lambda store: store.save(self.state)) or self._saver.remove_commands(
-            report.commands
-        )
-        return error or self._saver.write(lambda store: store.add_history(report.history_entries))
+        """Save the state and the history, then remove executed commands; return the first error, or None."""
+        return self._saver.write(
+            lambda store: store.save(self.state, report.history_entries)
+        ) or self._saver.remove_commands(report.commands)
 
     def poll(self, *, is_due: bool = True) -> "PollAnswers":
         """Poll every catalogue without a running poll; return the answers that have arrived, each once.
@@ -401,8 +401,3 @@ def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, s
     """Return, by site, the reason why the ad does not change: removal guard or lost state."""
     reasons = {site: held.text(confirming_polls) for site, held in evaluation.state.held_losses.items()}
     return {**reasons, **evaluation.withheld_reasons}
-
-
-def _save_results(store: StateStore, report: CycleReport, view: CycleView) -> None:
-    store.save_report(REPORT_NAME, view)
-    store.save_report(OPENINGS_REPORT, report.evaluation.paced)

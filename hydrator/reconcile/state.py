@@ -69,14 +69,11 @@ class ReconcileState:
 class StateStore(Protocol):
     """A store that keeps the state over a restart. Each method may raise StateError."""
 
-    def save(self, state: ReconcileState) -> None:
-        """Save *state*, which replaces the saved state."""
+    def save(self, state: ReconcileState, changes: Sequence[HistoryEntry] = ()) -> None:
+        """Save *state*, which replaces the saved one, and add the *changes* of ads; all of it or nothing."""
 
-    def add_history(self, entries: Sequence[HistoryEntry]) -> None:
-        """Save the changes of ads."""
-
-    def save_report(self, key: str, report: object) -> None:
-        """Save *report* as the report named *key*, such as ``cycle``."""
+    def save_reports(self, reports: Mapping[str, object]) -> None:
+        """Save *reports* by name, such as ``cycle``; all of them or none."""
 
 
 class CommandSource(Protocol[CommandT]):

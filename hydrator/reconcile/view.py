@@ -38,7 +38,7 @@ from .snapshot.removal_guard import HeldLoss, HoldCause
 if TYPE_CHECKING:  # a command that only reads the document needs no reconciler
     from .result import CycleReport
 
-REPORT_NAME: Final = "cycle"
+CYCLE_REPORT: Final = "cycle"
 """The name of the document in the state, for ``Store.load_report``."""
 MAX_EXAMPLES: Final = 20
 """Largest number of datasets that an entry names for one held change."""

@@ -65,7 +65,7 @@ def add_hour(store: Store, hour: LocalityHour) -> None:
     at, oldest = hour.started_at, hour.started_at - MAX_AGE
     hours = {one.started_at: one for one in load_hours(store, oldest) if oldest < one.started_at <= at}
     hours[at] = hours.get(at, LocalityHour(at)) + hour
-    store.save_report(_KEY, [hours[one] for one in sorted(hours)])
+    store.save_reports({_KEY: [hours[one] for one in sorted(hours)]})
 
 
 def load_hours(store: Store, since: datetime) -> list[LocalityHour]:
@@ -115,7 +115,7 @@ def save_queues(store: Store, queues: Mapping[str, ScheddQueue]) -> None:
     Raises:
         StateError: the state cannot be written.
     """
-    store.save_report(_POOL, {name: (queue.demand.as_of, queue.load) for name, queue in queues.items()})
+    store.save_reports({_POOL: {name: (queue.demand.as_of, queue.load) for name, queue in queues.items()}})
 
 
 def load_queues(store: Store) -> dict[str, ScheddQueue]:

@@ -9,7 +9,7 @@ users and the answers of catalogues.
 import os
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
@@ -141,27 +141,23 @@ class Store(AbstractContextManager["Store"]):
             raise StateError(f"{self._path}: {failure}; {error}") from failure
         self._use(database)
 
-    def save(self, state: ReconcileState) -> None:
-        """Write *state* in one transaction; write only rows that changed."""
-        with self._transaction():
-            write_state(self._db, state, self._saved)
-        self._saved = state
+    def save(self, state: ReconcileState, changes: Sequence[HistoryEntry] = ()) -> None:
+        """Write *state* and add the *changes* of ads in one transaction; write only rows that changed.
 
-    def add_history(self, entries: Sequence[HistoryEntry]) -> None:
-        """Add the changes of ads; delete those that are too old, or too many of their site.
-
-        If only ages or fractions of an ad changed, nothing is added for it.
+        Delete the changes that are too old, or too many of their site. If only ages or fractions of an ad
+        changed, nothing is added for it.
 
         Raises:
             StateError: the state cannot be written.
         """
-        if not entries:
-            return
         with self._transaction():
-            for entry in entries:
+            write_state(self._db, state, self._saved)
+            for entry in changes:
                 self._add_changes(entry)
-            oldest = (entries[-1].decided_at - MAX_AGE).timestamp()
-            self._db.execute("delete from site_change where at < ?", (oldest,))
+            if changes:
+                oldest = (changes[-1].decided_at - MAX_AGE).timestamp()
+                self._db.execute("delete from site_change where at < ?", (oldest,))
+        self._saved = state
 
     def _add_changes(self, entry: HistoryEntry) -> None:
         """Add the changes of *entry*, and delete those of the site before its last MAX_CHANGES_PER_SITE."""
@@ -200,10 +196,11 @@ class Store(AbstractContextManager["Store"]):
             ).fetchall()
         return tuple(DatasetChange(int(at), Did(did), *change) for at, did, *change in rows)
 
-    def save_report(self, key: str, report: object) -> None:
-        """Save *report*, a value of any type that :meth:`load_report` can read, in place of the last one."""
+    def save_reports(self, reports: Mapping[str, object]) -> None:
+        """Save values of any types that :meth:`load_report` can read, in place of the last of each name."""
         with self._transaction():
-            insert_rows(self._db, "report", [(key, to_json(report).decode())])
+            rows = [(key, to_json(report).decode()) for key, report in reports.items()]
+            insert_rows(self._db, "report", rows)
 
     def load_report(self, key: str, kind: type[T]) -> T | None:
         """Return the saved report; None if there is none, or if it is not of the type *kind*.

@@ -8,7 +8,7 @@ from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.problems import hung_after_seconds, silence_reason
 from hydrator.domain.model import to_unix
 from hydrator.domain.units import UnixTime
-from hydrator.reconcile.view import REPORT_NAME, CycleView
+from hydrator.reconcile.view import CYCLE_REPORT, CycleView
 from hydrator.state.store import STAGING_REPORT, Store
 
 if TYPE_CHECKING:  # few installations stage data
@@ -60,7 +60,7 @@ def load_view(store: Store) -> CycleView | None:
     Raises:
         StateError: the state cannot be read.
     """
-    return store.load_report(REPORT_NAME, CycleView)
+    return store.load_report(CYCLE_REPORT, CycleView)
 
 
 def load_status(store: Store, now: datetime, owner: str | None, poll_seconds: float) -> Status:

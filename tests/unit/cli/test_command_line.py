@@ -18,7 +18,7 @@ from hydrator import __version__
 from hydrator.cli.output.examples import EXAMPLES
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.state import ReconcileState
-from hydrator.reconcile.view import REPORT_NAME
+from hydrator.reconcile.view import CYCLE_REPORT
 from hydrator.server.app import build_app as http_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
@@ -268,8 +268,8 @@ def test_site_is_found_by_a_name_that_the_locale_cannot_spell(run, tmp_path, typ
     (tmp_path / "config.toml").write_text(STATE_CONFIG)
     site = Site("Liège")
     with Store.open_to_write(tmp_path / "state") as store:
-        store.save_report(
-            REPORT_NAME, view_of(report_of(facts(replica(L1, site), sites=(site,)), demand(L1)))
+        store.save_reports(
+            {CYCLE_REPORT: view_of(report_of(facts(replica(L1, site), sites=(site,)), demand(L1)))}
         )
     done = run("sites", typed, "-c", str(tmp_path / "config.toml"))
     assert (done.returncode, "Liège" in done.stdout) == (0, True), done.stderr

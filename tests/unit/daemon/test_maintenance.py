@@ -38,10 +38,10 @@ def test_check_of_credentials_shares_them_with_the_health_and_saves_them_once():
     class Saved(list[object]):
         is_full = True
 
-        def save_report(self, key, report):
+        def save_reports(self, reports):
             if self.is_full:
                 raise StateError("the disk is full")
-            self.append(report)
+            self.extend(reports.values())
 
     context = context_with(store=(saved := Saved()))
     ending = Credential("IDTOKEN of pool.a", "idtokens", Renewer.OPERATOR, NOON)
@@ -69,7 +69,7 @@ def test_state_that_cannot_be_written_keeps_the_last_overview():
         def load_report(self, key, kind):
             return None
 
-        def save_report(self, key, report):
+        def save_reports(self, reports):
             raise StateError("the disk is full")
 
     context = context_with(store=Full())

@@ -133,7 +133,7 @@ def test_a_daemon_that_ends_asks_nothing(tmp_path, store):
 
 def test_an_overview_of_another_version_is_none(store):
     assert store.load_report(STAGING_REPORT, StagingOverview) is None
-    store.save_report(STAGING_REPORT, {"as_of": 3})
+    store.save_reports({STAGING_REPORT: {"as_of": 3}})
     assert store.load_report(STAGING_REPORT, StagingOverview) is None
 
 

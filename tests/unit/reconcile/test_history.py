@@ -6,7 +6,7 @@ from hydrator.domain.model import Did, ReplicaState, to_unix
 from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.publish import Policy
 from hydrator.reconcile.reconciler import Reconciler
-from hydrator.reconcile.state import Approve
+from hydrator.reconcile.state import Approve, ReconcileState
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import MAX_AGE, Store
 from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, replica, settings_with
@@ -112,7 +112,7 @@ def test_history_names_unknown_and_released_datasets_as_such(world):
 
 
 def stored(store, *changes, at=NOON, site=CAM):
-    store.add_history([HistoryEntry(at, site, changes)])
+    store.save(ReconcileState(), [HistoryEntry(at, site, changes)])
 
 
 def change(n: int, at=NOON) -> DatasetChange:

@@ -350,7 +350,7 @@ def test_saved_openings_come_back(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         assert store.load_report(OPENINGS_REPORT, PacedCycle) is None
         for saved in (PacedCycle(whole, readers={UK: 2}), PacedCycle(None, "why")):
-            store.save_report(OPENINGS_REPORT, saved)
+            store.save_reports({OPENINGS_REPORT: saved})
             assert store.load_report(OPENINGS_REPORT, PacedCycle) == saved
-        store.save_report(OPENINGS_REPORT, {"openings": {"outlooks": {"k": ["oops", [], 1]}}})
+        store.save_reports({OPENINGS_REPORT: {"openings": {"outlooks": {"k": ["oops", [], 1]}}}})
         assert store.load_report(OPENINGS_REPORT, PacedCycle) is None

@@ -246,8 +246,11 @@ def test_the_state_is_on_disk_before_anything_is_sent(tmp_path):
 class Full:
     """A store on a full disk."""
 
-    def save(self, state):
+    def save(self, state, changes):
         raise StateError("the state cannot be read or written: disk is full")
+
+    def save_reports(self, reports):
+        raise StateError("the reports cannot be written either")
 
 
 def test_failed_save_stops_no_publishing_and_is_reported():

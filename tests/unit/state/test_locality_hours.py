@@ -33,7 +33,7 @@ def test_old_hours_and_hours_from_the_future_are_deleted(tmp_path):
 
 def test_hours_that_cannot_be_decoded_count_as_lost(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        store.save_report("locality hours", [{"started_at": "soon"}])
+        store.save_reports({"locality hours": [{"started_at": "soon"}]})
         assert load_hours(store, NOON) == []
         add_hour(store, FIRST)
         assert load_hours(store, NOON) == [FIRST]

@@ -14,7 +14,7 @@ RECORD = NetworkRecord(
 
 def test_network_record_survives_a_restart(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        store.save_report(NETWORK_REPORT, RECORD)
+        store.save_reports({NETWORK_REPORT: RECORD})
     with Store.open_to_read(tmp_path) as store:
         assert store.load_report(NETWORK_REPORT, NetworkRecord) == RECORD
 
@@ -26,5 +26,5 @@ def test_new_state_has_no_network_record(tmp_path):
 
 def test_a_record_that_cannot_be_decoded_counts_as_lost(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        store.save_report("network", {"samples": [7]})
+        store.save_reports({"network": {"samples": [7]}})
         assert store.load_report(NETWORK_REPORT, NetworkRecord) is None

@@ -20,5 +20,5 @@ def test_queues_come_back_with_their_jobs_and_time(tmp_path):
 @pytest.mark.parametrize("body", [7, {"ap1": ["today", {}]}, {"other": 1}])
 def test_rows_that_cannot_be_decoded_are_no_queues(tmp_path, body):
     with Store.open_to_write(tmp_path) as store:
-        store.save_report("pool", body)
+        store.save_reports({"pool": body})
         assert load_queues(store) == {}

@@ -20,14 +20,14 @@ def test_the_table_is_the_same_after_a_restart(tmp_path):
     table = Table((OPEN,), (ENDED,), {"b": Decision("approve", NOON)})
     with Store.open_to_write(tmp_path) as store:
         assert store.load_report(TABLE_REPORT, Table) is None
-        store.save_report(TABLE_REPORT, table)
+        store.save_reports({TABLE_REPORT: table})
     with Store.open_to_read(tmp_path) as store:
         assert store.load_report(TABLE_REPORT, Table) == table
 
 
 def test_a_table_that_cannot_be_decoded_counts_as_lost(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        store.save_report(TABLE_REPORT, {"requests": [{"did": 7}]})
+        store.save_reports({TABLE_REPORT: {"requests": [{"did": 7}]}})
         assert store.load_report(TABLE_REPORT, Table) is None
 
 

@@ -14,9 +14,10 @@ import pytest
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import StateError, StateMissing
-from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen
+from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen, to_unix
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
@@ -189,11 +190,20 @@ def test_text_that_cannot_be_stored_is_reported_and_nothing_is_half_saved(tmp_pa
         assert store.load() == FULL
 
 
+def test_state_is_not_saved_without_its_changes(tmp_path):
+    odd = DatasetChange(to_unix(NOON), L1, None, "AVAILABLE", "a reason that cannot be stored: \udcff")
+    with Store.open_to_write(tmp_path) as store:
+        store.save(FULL)
+        with pytest.raises(StateError, match="surrogates"):
+            store.save(ReconcileState(), [HistoryEntry(NOON, CAM, (odd,))])
+        assert (store.load(), store.load_changes(CAM)) == (FULL, ())
+
+
 def test_a_report_comes_back_and_a_missing_one_is_empty(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         assert store.load_report("cycle", dict) is None
-        store.save_report("cycle", {"at": 1})
-        store.save_report("cycle", {"at": 2, "catalogues": {"rucio": None}})
+        store.save_reports({"cycle": {"at": 1}})
+        store.save_reports({"cycle": {"at": 2, "catalogues": {"rucio": None}}})
         assert store.load_report("cycle", dict) == {"at": 2, "catalogues": {"rucio": None}}
 
 
@@ -461,10 +471,10 @@ def test_who_looks_is_told_of_a_row_that_cannot_be_decoded_and_renames_nothing(t
 @pytest.mark.parametrize("body", ["'[broken'", "''", "'[1]'", "'null'", "7", "null", "x'fffe'"])
 def test_a_summary_that_is_not_a_json_object_counts_as_missing(tmp_path, body):
     with Store.open_to_write(tmp_path) as store:
-        store.save_report("pool", {"loads": {}})
+        store.save_reports({"pool": {"loads": {}}})
         spoil(store, f"update report set body = {body}")
         assert store.load_report("pool", dict) is None
-        store.save_report("pool", {"loads": {}})
+        store.save_reports({"pool": {"loads": {}}})
         assert store.load_report("pool", dict) == {"loads": {}}
 
 

@@ -16,7 +16,7 @@ from hydrator.diagnostics.problems import LAST_CYCLE
 from hydrator.domain.ads.openings import OPENINGS_REPORT, Opening, Openings, PacedCycle
 from hydrator.domain.model import Snapshot
 from hydrator.domain.network import TransferOrigin, TransferSample
-from hydrator.reconcile.view import REPORT_NAME, CatalogueView
+from hydrator.reconcile.view import CYCLE_REPORT, CatalogueView
 from hydrator.staging.overview import StagingOverview
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import STAGING_REPORT, Store
@@ -81,8 +81,8 @@ def daemon_findings(inputs: CheckInputs) -> list[tuple[Level, str, str]]:
 
 def test_forgotten_stop_is_a_warning_before_the_daemons_next_step_too(check_inputs, tmp_path):
     with Store.open_to_write(tmp_path / "state") as store:
-        store.save_report(REPORT_NAME, view_of(report_of(Snapshot({}), demand(), at=system_clock())))
-        store.save_report(STAGING_REPORT, StagingOverview(system_clock(), "request"))
+        store.save_reports({CYCLE_REPORT: view_of(report_of(Snapshot({}), demand(), at=system_clock()))})
+        store.save_reports({STAGING_REPORT: StagingOverview(system_clock(), "request")})
         fine = daemon_findings(check_inputs("request"))
         stopped = daemon_findings(check_inputs("request", is_stopped=True))
     assert fine == [(Level.OK, "daemon", "")]
@@ -93,7 +93,7 @@ def test_check_repeats_no_failure_of_the_last_cycle_of_a_daemon_that_has_stopped
     view = view_of(report_of(Snapshot({}), demand(), at=system_clock()))
     failed = replace(view, catalogues=(CatalogueView(name="rucio", error="timeout"),))
     with Store.open_to_write(tmp_path / "state") as store:
-        store.save_report(REPORT_NAME, failed)
+        store.save_reports({CYCLE_REPORT: failed})
         running = check_inputs("off").daemon_findings
     stopped = check_inputs("off").daemon_findings
     assert [(one.level, one.failed_part) for one in running if one.subject == LAST_CYCLE] == [
@@ -128,7 +128,7 @@ def test_rates_that_are_only_the_default_are_named(check_inputs, tmp_path, more,
         read = partial(TransferSample, CAM, RAL, 10**9, 8.0, origin=TransferOrigin.WRAPPER, user="ann")
         times = [now - timedelta(minutes=number) for number in range(samples)]
         with Store.open_to_write(tmp_path / "state") as store:
-            store.save_report(NETWORK_REPORT, NetworkRecord(tuple(read(ended_at=at) for at in times)))
+            store.save_reports({NETWORK_REPORT: NetworkRecord(tuple(read(ended_at=at) for at in times))})
     found = [one for one in check_inputs("off", more=more).daemon_findings if one.subject == "network"]
     assert [one.level for one in found] == [Level.ADVICE] * is_named
 
@@ -143,7 +143,7 @@ def test_source_whose_rate_is_only_the_default_is_named_though_others_have_one(
     """The daemon lets jobs at CAM read from RAL."""
     opened = Openings({CAM: {"t:a": Opening(8, RAL, 10**9)}})
     with Store.open_to_write(tmp_path / "state") as store:
-        store.save_report(OPENINGS_REPORT, PacedCycle(opened))
+        store.save_reports({OPENINGS_REPORT: PacedCycle(opened)})
     found = [one for one in check_inputs("off", more=more).daemon_findings if one.subject == "network"]
     assert [one.message.partition(" as ")[0] for one in found] == ["each link of RAL counts"] * is_named
 

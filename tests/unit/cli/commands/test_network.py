@@ -20,7 +20,7 @@ def network(tmp_path):
     def printed(sites, record, settings="") -> list[list[str]]:
         with Store.open_to_write(tmp_path / "state") as store:
             store.save(ReconcileState(ads={site: ad(site=site) for site in sites}))
-            store.save_report(NETWORK_REPORT, record)
+            store.save_reports({NETWORK_REPORT: record})
         config = tmp_path / "config.toml"
         catalogue = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
         config.write_text(f'[daemon]\nstate_dir = "state"\n{catalogue}{settings}')

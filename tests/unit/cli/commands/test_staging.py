@@ -41,7 +41,7 @@ class Desk:
     def save(self, world: StagingWorld):
         self.files.prepare()
         with Store.open_to_write(self.state_dir) as store:
-            store.save_report(STAGING_REPORT, world.overview)
+            store.save_reports({STAGING_REPORT: world.overview})
 
     def run(self, *words: str):
         return self.run_command("staging", *words)

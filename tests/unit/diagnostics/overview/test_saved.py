@@ -22,7 +22,7 @@ from hydrator.domain.ads.openings import Opening, Openings, PacedCycle, write_op
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_unix
 from hydrator.domain.staging_ports import StagingKind
 from hydrator.reconcile.result import PublishResult
-from hydrator.reconcile.view import REPORT_NAME, build_view
+from hydrator.reconcile.view import CYCLE_REPORT, build_view
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
 from hydrator.state.store import Store
@@ -88,12 +88,12 @@ def test_datasets_without_room_are_those_of_the_last_ad(store, changes, without_
 
 def test_reasons_why_ads_do_not_change_are_those_of_the_last_cycle(store):
     reasons = {CAM: "its state was lost", RAL: "3 of 5 datasets would leave it"}
-    store.save_report(REPORT_NAME, view_of(report_of(Snapshot({}), demand(), held_reasons=reasons)))
+    store.save_reports({CYCLE_REPORT: view_of(report_of(Snapshot({}), demand(), held_reasons=reasons))})
     assert facts.load_facts(store, Settings(), NOON).knowledge.held_reasons == reasons
 
 
 def test_view_of_another_version_is_none(store):
-    store.save_report(REPORT_NAME, {"at": 1, "of": "another version"})
+    store.save_reports({CYCLE_REPORT: {"at": 1, "of": "another version"}})
     assert load_view(store) is None
 
 
@@ -103,25 +103,25 @@ def test_status_has_the_credentials_and_the_refused_reload(store):
         Credential("a token", "tokens", Renewer.OPERATOR, NOON + 24 * HOUR),
     )
     MaintenanceTasks(context_with(store=store))._check_credentials(lambda: list(credentials))
-    store.save_report(RELOAD_REPORT, Reload(to_unix(NOON), ("a bad line",)))
+    store.save_reports({RELOAD_REPORT: Reload(to_unix(NOON), ("a bad line",))})
     status = load_status(store, NOON, "7", 60)
     assert status.credentials == credentials
     assert status.reload == Reload(to_unix(NOON), ("a bad line",))
     assert (status.cycle, status.staging, status.daemon_problem) == (None, None, None)
-    store.save_report(RELOAD_REPORT, None)
+    store.save_reports({RELOAD_REPORT: None})
     assert load_status(store, NOON, "7", 60).reload is None
 
 
 def test_daemon_that_executes_itself_again_counts_as_running_for_a_minute(store):
-    store.save_report(RELOAD_REPORT, Reload(to_unix(NOON), ()))
+    store.save_reports({RELOAD_REPORT: Reload(to_unix(NOON), ())})
     during, after = (load_status(store, NOON + age, None, 60) for age in (MINUTE, 2 * MINUTE))
     assert (during.reload, during.daemon_problem) == (None, None)
     assert after.daemon_problem == "no daemon runs here; no cycle has ended yet"
 
 
 def test_status_does_without_rows_that_cannot_be_decoded(store):
-    store.save_report("credentials", [{"name": 7}])
-    store.save_report("reload", {"at": "yesterday"})
+    store.save_reports({"credentials": [{"name": 7}]})
+    store.save_reports({"reload": {"at": "yesterday"}})
     status = load_status(store, NOON, "7", 60)
     assert (status.credentials, status.reload) == ((), None)
 
@@ -129,7 +129,7 @@ def test_status_does_without_rows_that_cannot_be_decoded(store):
 @pytest.mark.parametrize("requests", [(), (REQUEST,)], ids=["without", "with"])
 def test_status_shows_staging_that_is_off_only_with_its_last_requests(requests, store):
     overview = StagingOverview(NOON, "off", requests=requests)
-    store.save_report(STAGING_REPORT, overview)
+    store.save_reports({STAGING_REPORT: overview})
     assert load_status(store, NOON, "7", 60).staging == (overview if requests else None)
 
 
