@@ -349,8 +349,14 @@ def allow_line(daemon: str, level: str, identity: str) -> str:
 
 def _names_pattern(patterns: Sequence[str]) -> str:
     """Return the ClassAd string of a regex that finds a name of one of *patterns* in names with commas."""
-    signs = {"*": "[^,]*", "?": "[^,]"}
-    each = ("".join(signs.get(sign) or re.escape(sign) for sign in text) for text in patterns)
+
+    def one(sign: str) -> str:
+        if len(sign) > 1:  # [ab], or [!ab], which no comma may match either
+            letters = re.sub(r"([\\^[])", r"\\\1", sign[1:-1])
+            return f"[^,{letters[1:]}]" if letters.startswith("!") else f"[{letters}]"
+        return {"*": "[^,]*", "?": "[^,]"}.get(sign) or re.escape(sign)
+
+    each = ("".join(map(one, re.findall(r"\[[^]]+\]|.", text))) for text in patterns)
     return string_literal(f"(?:^|,)(?:{'|'.join(each)})(?:,|$)")
 
 

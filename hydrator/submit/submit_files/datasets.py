@@ -17,7 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrator.domain.ads.classad import list_literal, string_literal
-from hydrator.domain.ads.contract import KEY, KEY_FOR, REQUIRED_DATASETS
+from hydrator.domain.ads.contract import (
+    EXPECTED_SECONDS,
+    KEY,
+    KEY_FOR,
+    MAX_AGE,
+    MAX_WAIT,
+    MODE,
+    REQUIRED_DATASETS,
+)
 from hydrator.domain.ads.dataset_sets import NAMES_CHARS, SetKey, hash_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
@@ -89,6 +97,8 @@ def read_names(literal: str) -> tuple[str, ...]:
 # --- submit descriptions
 
 _LIST = f"MY.{REQUIRED_DATASETS}"
+_OPTIONS = (REQUIRED_DATASETS, MODE, MAX_WAIT, MAX_AGE, EXPECTED_SECONDS)
+"""The attributes of a job that users write."""
 _UNIT_SEPARATOR = "\x1f"
 """If an item has this character, condor_submit splits the item at it instead of at commas and blanks."""
 LEFT_TO_SCHEDD = f"{KEY} is left to the schedd"
@@ -141,12 +151,12 @@ def add_datasets(
     line = f"+{REQUIRED_DATASETS} = {dids_literal(dids)}" if dids else ""
     lists: tuple[tuple[str, ...], ...] = ()
     first_line, key = "", KeyLines()
+    check_lists(description, origin)
     if description.unread:
         first_line, line = line, ""
         notes = [unread_note(origin, description, has_new_list=bool(first_line))]
     elif description.dataset_list is not None:
         line = ""
-        check_lists(description, origin)
         lists = own_lists(description)
         key, notes = key_of_own_list(description, lists, origin, "file")
     elif dids:
@@ -254,15 +264,20 @@ def _mode(description: Description) -> str | None:
 
 
 def check_lists(description: Description, origin: str) -> None:
-    """Check RequiredDatasets of *description* for every item of its queue statement.
+    """Check RequiredDatasets of *description* for every item of its queue statement, and the user's options.
 
     This check finds malformed lists before the submission; otherwise a schedd would drop or hold a
     late-materialized job with such a list. It cannot check a list that is not a literal, or that differs
     between the jobs of one item.
 
     Raises:
-        SubmitFileError: a list is malformed; the text has up to ten problems with their items.
+        SubmitFileError: a list is malformed, and the text has up to ten problems with their items; or an
+            option has no ``+``, so that condor_submit makes no attribute of it.
     """
+    for name in _OPTIONS:
+        if description.value(name) is not None and description.value(f"MY.{name}") is None:
+            no_effect = "has no + before it, so no job would have it"
+            raise SubmitFileError(f"{origin}: {name} {no_effect}: write +{name}: nothing was submitted")
     if description.dataset_list is None or description.differs_per_job(_LIST) or description.rows is None:
         return
     problems: dict[str, None] = {}

@@ -118,6 +118,26 @@ def test_invalid_item_is_rejected_with_its_value(queue, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('RequiredDatasets = {"o:1"}', "RequiredDatasets"),
+        (f'{OWN}\ndatalocality = "require"', "DataLocality"),
+        (f"{OWN}\nDataLocalityMaxWait = 60", "DataLocalityMaxWait"),
+    ],
+)
+def test_option_without_its_plus_is_refused_because_no_job_would_have_it(text, name):
+    """The kind of case S12 of cases/submit.md; condor_submit warns, DAGMan does not."""
+    with pytest.raises(SubmitFileError, match=f"x.sub: {name} has no \\+ before it"):
+        filtered(f"{text}\nqueue\n".encode())
+
+
+def test_macro_that_the_attribute_itself_refers_to_is_no_forgotten_plus():
+    check_lists(
+        read_description(b'DataLocality = wait\n+DataLocality = "$(DataLocality)"\nqueue\n', Path.cwd()), "x"
+    )
+
+
+@pytest.mark.parametrize(
     "text",
     [
         BAD + b"queue item in (a, b)\n",
@@ -291,6 +311,11 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
             "x.dag is a DAG file: give condor_submit_dag",
         ),
         (
+            ("wrap", "-d", "o:1", "--", "condor_submit_dag", "x.sub"),
+            "x.sub is not a DAG file; a submit file is for condor_submit",
+        ),
+        (("filter", "plain.sub"), "RequiredDatasets has no + before it"),
+        (
             ("wrap", "-d", "A=o:1", "--", "condor_submit_dag", "x.dag", "x.dag"),
             "several of the DAG files have a node A: use 0.A or 1.A",
         ),
@@ -303,6 +328,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
     """Case S11 of cases/submit.md."""
     (tmp_path / "x.sub").write_text("queue\n")
     (tmp_path / "x.dag").write_text("JOB A x.sub\n")
+    (tmp_path / "plain.sub").write_text('RequiredDatasets = {"o:1"}\nqueue\n')
     (tmp_path / "endless.sub").write_text("L = $(M)\nM = $(L)\n+RequiredDatasets = {$(L)}\nqueue\n")
     (tmp_path / "bad.sub").write_text('+RequiredDatasets = {"$(item)"}\nqueue item in (o:1 o)d)\n')
     for name, text in {"jobs": "JOBS A a.sub\n", "words": "hello world\n", "bytes": "\x00\n"}.items():

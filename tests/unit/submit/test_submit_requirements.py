@@ -372,11 +372,14 @@ def test_key_that_did_not_come_with_its_list_is_not_kept(change):
 
 
 def test_names_that_must_not_be_published_are_no_part_of_a_key():
-    schedd = ScheddText(schedd_config(Settings(publish={"never": ("embargo:*", "*.priv?te")})))
-    for did in ("embargo:x", "ska:a.private"):
+    schedd = ScheddText(
+        schedd_config(Settings(publish={"never": ("embargo:*", "*.priv?te", "e[m-n]:[!0-9]*")}))
+    )
+    for did in ("embargo:x", "ska:a.private", "em:L1"):
         assert made(f'{{"ska:z", "{did}"}}', schedd)["DataLocalityKey"].startswith("c12.")
         assert made(LISTED, schedd, **submitted(LONG))["DataLocalityKey"] == hash_key(LONG)
     assert made('{"ska:embargo:x", "ska:a.privaate"}', schedd)["DataLocalityKey"].startswith("ska:")
+    assert made('{"el:a", "em:1", "en:22"}', schedd)["DataLocalityKey"].startswith("el:")
 
 
 # --- modes and times

@@ -19,7 +19,7 @@ from hydrator.cli.output.new_files import write_new_files
 from hydrator.cli.output.printing import print_problems
 from hydrator.domain.errors import ConfigError, HydratorError
 from hydrator.domain.model import Did
-from hydrator.submit.submit_files.dag import Dag, DagNode, read_dag, read_node
+from hydrator.submit.submit_files.dag import Dag, DagNode, is_dag, read_dag, read_node
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets_to_dag, check_lists
 from hydrator.submit.submit_files.description import Description, SubmitFileError
 
@@ -187,6 +187,8 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
         raise SubmitFileError(f"{file}: the DAG refers to itself through {ancestors[-1].name}")
     text = read_input_file(path)
     branch = DagTree(file, path, base_folder, text, read_dag(text), scope)
+    if not (branch.dag.nodes or branch.dag.references or is_dag(text)):
+        raise SubmitFileError(f"{file} is not a DAG file; a submit file is for condor_submit")
     for reference in branch.dag.references:
         inner = scope if reference.name is None else f"{scope}{reference.name}+"
         folder = base_folder / reference.folder
@@ -234,9 +236,8 @@ def _collect_datasets(branch: DagTree, options: DatasetOptions, dids: Mapping[st
         own = branch.datasets[node.name] = list(dids.get(branch.scope + node.name, ()))
         origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
         description = branch.descriptions[node.name]
-        if description.dataset_list is not None:
-            check_lists(description, origin)
-        elif not description.unread:
+        check_lists(description, origin)
+        if description.dataset_list is None and not description.unread:
             own += find_input_datasets(description, options, origin, list(node.variables.values()))
         options.dids.update(own)
 
