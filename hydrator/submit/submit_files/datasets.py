@@ -148,55 +148,69 @@ def add_datasets(
         SubmitFileError: the description already has RequiredDatasets, with an invalid DID, or has macros that
             refer to each other.
     """
-    line = f"+{REQUIRED_DATASETS} = {dids_literal(dids)}" if dids else ""
-    lists: tuple[tuple[str, ...], ...] = ()
-    first_line, key = "", KeyLines()
     check_lists(description, origin)
-    if description.unread:
-        first_line, line = line, ""
-        notes = [unread_note(origin, description, has_new_list=bool(first_line))]
-    elif description.dataset_list is not None:
-        line = ""
-        lists = own_lists(description)
-        key, notes = key_of_own_list(description, lists, origin, "file")
-    elif dids:
-        key = key_lines([sorted(set(dids))], sorted(set(dids)))
-        notes = []
-    else:
-        notes = [f"{origin}: no dataset is known for this file: the file stays unchanged"]
+    new = _choose_addition(description, dids, origin, "file")
+    line = f"+{REQUIRED_DATASETS} = {new.literal}" if new.literal else ""
+    first_line = line if description.unread else ""
     queue = next(iter(description.queues), None)
-    lines = (*([line] if line else []), *key.lines, *extra_lines)
+    lines = (*([line] if line and not first_line else []), *new.key.lines, *extra_lines)
     end = line_ending(text)
     at = queue.start if queue else len(text)
     first_end = end if lines and text[:at] and not text[:at].endswith(b"\n") else b""
     rest = text[at:]
-    if key.item_keys and queue:
-        rest = _queue_with_keys(description, key, end) + text[queue.end :]
+    if new.key.item_keys and queue:
+        rest = _queue_with_keys(description, new.key, end) + text[queue.end :]
     new_text = (
         _encode([first_line] if first_line else [], end) + text[:at] + first_end + _encode(lines, end) + rest
     )
     return FilterResult(
         new_text,
-        tuple(notes),
+        tuple(new.notes),
         lines,
         first_line,
-        bool(key.item_keys),
-        lists,
+        bool(new.key.item_keys),
+        new.own_lists,
         _mode(description),
         bool(description.unread) or description.dataset_list is not None,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Addition:
+    """What one description gets: a new list (``literal``, empty for none), a key, and notes for the user.
+
+    ``own_lists`` has the names of each item in the list that the description has itself.
+    """
+
+    literal: str = ""
+    key: KeyLines = KeyLines()
+    notes: Sequence[str] = ()
+    own_lists: tuple[tuple[str, ...], ...] = ()
+
+
+def _choose_addition(description: Description, dids: Sequence[Did], place: str, word: str) -> _Addition:
+    """Return what *description* gets of the datasets *dids*; *word* is ``file`` or ``node``.
+
+    A description that was not read may override the new list, so the list gets no key.
+    """
+    literal, names = dids_literal(dids) if dids else "", sorted(set(dids))
+    if description.unread:
+        rest = "no dataset is added"
+        if literal:
+            rest = f"if it has {REQUIRED_DATASETS}, that list replaces the new one, and {LEFT_TO_SCHEDD}"
+        return _Addition(literal, notes=[f"{place} is not read, because {description.unread}: {rest}"])
+    if description.dataset_list is not None:
+        lists = own_lists(description)
+        key, notes = key_of_own_list(description, lists, place, word)
+        return _Addition("", key, notes, lists)
+    if literal:
+        return _Addition(literal, key_lines([names], names))
+    return _Addition(notes=[f"{place}: no dataset is known for this {word}: the {word} stays unchanged"])
+
+
 def own_list_note(place: str, key: KeyLines, word: str) -> str:
     rest = "only the key of this list is added" if key.lines else f"the {word} stays unchanged"
     return f"{place} has {REQUIRED_DATASETS} already: {rest}"
-
-
-def unread_note(place: str, description: Description, *, has_new_list: bool) -> str:
-    rest = "no dataset is added"
-    if has_new_list:
-        rest = f"if it has {REQUIRED_DATASETS}, that list replaces the new one, and {LEFT_TO_SCHEDD}"
-    return f"{place} is not read, because {description.unread}: {rest}"
 
 
 def own_lists(description: Description) -> tuple[tuple[str, ...], ...]:
@@ -390,23 +404,16 @@ def add_datasets_to_dag(
 
 def _list_lines(
     node: DagNode, description: Description, dids: Sequence[Did], origin: str
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str], Sequence[str]]:
     """Return the VARS lines with the list and the key for *node* ([] if it stays unchanged), and notes."""
     place = f"{origin}: node {node.name}"
     if description.unread and node.has_list_in_vars:
         return [], [own_list_note(place, KeyLines(), "node")]
-    if description.unread:
-        # VARS with PREPEND comes first, so the submit description can override it
-        lines = [_vars_line(node, f"+{REQUIRED_DATASETS}", dids_literal(dids), "PREPEND ")] if dids else []
-        return lines, [unread_note(place, description, has_new_list=bool(dids))]
-    if description.dataset_list is not None:
-        key, notes = key_of_own_list(description, own_lists(description), place, "node")
-        return [_append(node, line) for line in key.lines], notes
-    if not dids:
-        return [], [f"{origin}: no dataset is known for node {node.name}: the node stays unchanged"]
-    names = sorted(set(dids))
-    lines = [_vars_line(node, f"+{REQUIRED_DATASETS}", dids_literal(names))]
-    return lines + [_append(node, line) for line in key_lines([names], names).lines], []
+    new = _choose_addition(description, dids, place, "node")
+    # VARS with PREPEND comes first, so a submit description that was not read can override it
+    modifier = "PREPEND " if description.unread else ""
+    lines = [_vars_line(node, f"+{REQUIRED_DATASETS}", new.literal, modifier)] if new.literal else []
+    return lines + [_append(node, line) for line in new.key.lines], new.notes
 
 
 def _append(node: DagNode, line: str) -> str:

@@ -208,7 +208,7 @@ def test_each_node_gets_a_vars_line_at_the_end_of_the_dag(tmp_path):
     done = dag_filtered(DAG, dids, tmp_path)
     assert done.text == DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
     assert done.notes == (
-        "x.dag: no dataset is known for node B: the node stays unchanged",
+        "x.dag: node B: no dataset is known for this node: the node stays unchanged",
         "x.dag: node C has RequiredDatasets already: the node stays unchanged",
         "x.dag: SPLICE S other.dag: the nodes of that file stay unchanged: filter that file too",
     )
@@ -548,7 +548,7 @@ def test_dag_file_without_new_datasets_is_not_copied(nested):
     done = wrapped(nested, "-d", "S+T+B=o:1")
     assert not (nested / "deep" / "d.D.hydrator.dag").exists()
     assert b"d.dag DIR deep" in (nested / "root.hydrator.dag").read_bytes()
-    assert b"no dataset is known for node C" in done.stderr
+    assert b"node C: no dataset is known" in done.stderr
 
 
 WORK = "SUBMIT-DESCRIPTION work {\nexecutable = x\n%s}\n"
