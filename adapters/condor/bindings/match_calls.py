@@ -9,7 +9,7 @@ The text is HTCondor's own output: balanced brackets, ``"…"`` for strings, ``'
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -128,6 +128,31 @@ RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
 """Resources of a partitionable slot; ``TotalSlot…`` is the amount when nothing of it is in use."""
 
 
+@contextmanager
+def _add_site_attributes(slot: Any, carrier: Any) -> Iterator[Any]:
+    """Return *slot* with the attributes of *carrier*, the ad with its site's long ones, if there is one."""
+    if carrier is None:
+        yield slot
+        return
+    added = [name for name in slot if name not in carrier]
+    carrier.update(slot)  # the long attributes are too large to copy for each slot
+    yield carrier
+    for name in added:
+        del carrier[name]
+
+
+@contextmanager
+def _assume_empty(slot: Any) -> Iterator[None]:
+    """Set the resources of a partitionable slot to the values of an empty slot."""
+    before = {name: slot.lookup(name) for name in RESOURCES if name in slot}
+    for name in before:
+        if f"TotalSlot{name}" in slot:
+            slot[name] = slot.lookup(f"TotalSlot{name}")
+    yield
+    for name, value in before.items():
+        slot[name] = value
+
+
 class JobMatch:
     """Evaluation of one job against many slots."""
 
@@ -166,14 +191,8 @@ class JobMatch:
         """Evaluate slots, each with the long attributes of its site; return groups of alike slots."""
         groups: dict[str, Ad] = {}
         for ad, carrier in slots:
-            if carrier is None:
-                self._add_to_group(groups, ad)
-                continue
-            added = [name for name in ad if name not in carrier]
-            carrier.update(ad)
-            self._add_to_group(groups, carrier)
-            for name in added:
-                del carrier[name]
+            with _add_site_attributes(ad, carrier) as slot:
+                self._add_to_group(groups, slot)
         requests = {name: self._evaluate_scalar(f"Request{name}", self._job) for name in RESOURCES}
         return {"clauses": self._clauses, "requests": requests, "groups": list(groups.values())}
 
@@ -220,7 +239,7 @@ class JobMatch:
         all_true = {*one["job_values"], *one["slot_values"]} == {"true"}
         one["matches"] = all_true and bool(self._job.symmetricMatch(slot))
         if one["partitionable"]:
-            with self._assume_empty(slot):
+            with _assume_empty(slot):
                 one["job_values_empty"] = self._reevaluate(self._clauses, one["job_values"], self._job, slot)
                 one["slot_values_empty"] = self._reevaluate(theirs, one["slot_values"], slot, self._job)
         return one
@@ -242,17 +261,6 @@ class JobMatch:
     def _mentions_resources(self, clause: str) -> bool:
         resources = {name.lower() for name in RESOURCES}
         return any(name.lower() in resources for name in self._collect_names({clause}))
-
-    @contextmanager
-    def _assume_empty(self, slot: Any) -> Iterator[None]:
-        """Set the resources of a partitionable slot to the values of an empty slot."""
-        before = {name: slot.lookup(name) for name in RESOURCES if name in slot}
-        for name in before:
-            if f"TotalSlot{name}" in slot:
-                slot[name] = slot.lookup(f"TotalSlot{name}")
-        yield
-        for name, value in before.items():
-            slot[name] = value
 
     def _text_reader(self, ad: Any) -> Callable[[str], str | None]:
         return lambda name: expression_text(ad, name) if name in ad else None
@@ -335,22 +343,11 @@ class SiteMatcher:
 
     def _evaluate(self, slot: Any, carrier: Any) -> tuple[bool, bool]:
         """Return whether *slot*, if it were empty, matches the job now, and would match with the data."""
-        ad = carrier if carrier is not None else slot
-        before = {name: ad.lookup(name) if name in ad else None for name in {*slot, *RESOURCES}}
-        if carrier is not None:
-            ad.update(slot)
-        for name in RESOURCES:
-            if f"TotalSlot{name}" in ad and ad.get("PartitionableSlot") is True:
-                ad[name] = ad.lookup(f"TotalSlot{name}")
-        try:
-            would_match = bool(self._satisfied.symmetricMatch(ad))
-            return would_match and bool(self._job.symmetricMatch(ad)), would_match
-        finally:
-            for name, value in before.items():
-                if value is not None:
-                    ad[name] = value
-                elif name in ad:
-                    del ad[name]
+        with _add_site_attributes(slot, carrier) as ad:
+            empty = _assume_empty(ad) if ad.get("PartitionableSlot") is True else nullcontext()
+            with empty:
+                would_match = bool(self._satisfied.symmetricMatch(ad))
+                return would_match and bool(self._job.symmetricMatch(ad)), would_match
 
 
 MATCH_SLOT_ATTRIBUTES = (
