@@ -1,27 +1,33 @@
-"""A catalogue whose client runs in a worker: check its answers, and start it again.
+"""A catalogue whose client runs in a worker process: check the answers, and survive the end of the process.
 
 The worker sends a survey in parts (:mod:`adapters.catalogue_server`). This process checks each part before it
 uses it, because the worker runs foreign code.
 
-The worker reports each question before it asks its server (:func:`adapters.worker.announce`); without a
-report, the request is the question. If the worker ends at a question, the datasets of the question become
-suspects: the others are asked again without them, and then the suspects alone in a second process, halved
-until one dataset is found. That one is asked again after a poll, in a process that may end, so that a poll
-after it is well has it again, and neither the worker's memory of the others nor their answers are lost. No
-poll waits for it: what the second process answered is used by the first poll after its end.
+**A dataset at which the worker ends** must not cost the others their answers. The worker reports the datasets
+of each question before it asks its server (:func:`adapters.worker.announce`); without a report, the question
+is the whole request. If the worker ends, the datasets of this question are *suspects*, for example 100 of
+1,000 datasets:
 
-A worker of Rucio counts datasets that are new to it, which takes minutes for thousands. So it is asked about
-500 of them first, those with the oldest answers, then about these and more: what it answered before it ended,
-or before Rucio failed, stays fresh.
+1. The poll starts the worker again and asks it about the 900 others.
+2. At its end the poll asks a second process about 50 suspects. If this ends, too, it asks about 25, and so
+   on, until the process has ended at one dataset *alone*. The 99 others are suspects no longer.
+3. After each poll a thread asks a second process about this one again. No poll waits for the thread: the next
+   poll uses the answers that have arrived. So a dataset is back with the second poll after it is well.
+
+The worker itself is never asked about a suspect, so it keeps what it knows about the others.
+
+**A worker of Rucio** counts the files of each dataset that is new to it, which takes minutes for thousands.
+So it is asked in *portions*: about the 500 datasets with the oldest answers, then about these and more, at
+last about all. What it answered before it ended, or before Rucio failed, stays fresh.
 """
 
-import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Protocol
 
@@ -57,9 +63,8 @@ from hydrator.domain.text import list_problems
 MAX_FOUND = 50_000
 """Datasets that the daemon is made for; each costs a poll."""
 _MAX_ENDS = 16
-"""A poll starts its worker again at most so often: ten halvings find one dataset in a thousand."""
-_ASKING_SECONDS = 10.0
-"""After so long no further question about a single suspect begins between two polls."""
+"""A poll, and the thread after it, start a process again at most so often: ten halvings find one dataset in a
+thousand."""
 _PORTIONS_SECONDS = 120.0
 """After so long no further portion is asked in a poll."""
 _FIRST_PORTION = 500
@@ -175,16 +180,26 @@ class _WorkerEnded(Exception):
         self.dids = dids
 
 
-@dataclass
-class _Outcome:
-    """What a second process answered about suspects, for the poll that uses it."""
+@dataclass(frozen=True)
+class _Suspect:
+    """A dataset of a question at which a process ended; *reason* says how."""
 
-    readings: dict[Did, Reading] = field(default_factory=dict)
-    again_at: dict[Did, float] = field(default_factory=dict)
-    """When each suspect that was asked may be asked again, if it is alone; the last one asked is the last."""
-    answered: set[Did] = field(default_factory=set)
-    ends: dict[Did, str] = field(default_factory=dict)
-    """The datasets at which the process ended alone, each with the reason."""
+    reason: str
+    again_at: float | None = None
+    """The earliest time of the next question; None if no process has ended at this dataset alone."""
+
+
+@dataclass(frozen=True)
+class _SuspectsAnswer:
+    """The answer of a second process to one question about suspects."""
+
+    dids: list[Did]
+    readings: Mapping[Did, Reading]
+    again_at: float
+    is_complete: bool = False
+    """The process answered, so that none of *dids* is a suspect any longer."""
+    end_reason: str | None = None
+    """How the process ended; None if it goes on."""
 
 
 class Supervised(Protocol):
@@ -199,27 +214,26 @@ class Supervised(Protocol):
 
 
 def _start_thread(work: Callable[[], object]) -> Callable[[], bool]:
-    """Start *work* in a thread; return the function that tells whether it has ended."""
+    """Start *work* in a thread; return a function that returns whether it has ended."""
     thread = threading.Thread(target=work, name="suspects", daemon=True)
     thread.start()
     return lambda: not thread.is_alive()
 
 
 class WorkerCatalogue:
-    """A catalogue whose client runs in *worker*; see :class:`hydrator.domain.ports.Catalogue`.
+    """A catalogue whose client runs in a worker; see :class:`hydrator.domain.ports.Catalogue`.
 
-    *quiet_seconds* is the longest time without a line of the worker: a longer answer of the server ends it.
-    A poll has no limit, for it makes progress. *maker* names the plugin that it runs, if any, and who made
-    it. Tests replace *monotonic* and *start_thread*.
-
-    One dataset may be too much for a client. So if the worker ends, the datasets of its last question become
-    *suspects*: the poll asks about all others first, then a second worker about half of the suspects, about a
-    quarter if it ends again, and so on. A thread asks about the datasets at which it ended alone, in turn,
-    after a poll. While it waits for a slow answer, polls go on without the suspects.
-
-    A worker that *is_slow_at_first* (Rucio's, which counts the files of each new dataset) keeps the datasets
-    of its last question. When it is new, it is asked in *portions*: first the datasets without facts or with
-    the oldest, then these and some more, and at last all. So answers arrive before all files are counted.
+    Args:
+        name: the catalogue's name.
+        worker: the worker.
+        quiet_seconds: the longest time without a line of the worker; after it the worker is ended. A poll has
+            no limit, because each line gives it more time.
+        is_slow_at_first: the worker keeps the datasets of its last request, and needs long for new ones, as
+            that of Rucio. It is asked in portions.
+        maker: the plugin that the worker runs, and who made it; None if it runs no plugin.
+        monotonic: a clock; tests replace it.
+        start_thread: starts a thread, and returns a function that returns whether it has ended; tests
+            replace it.
     """
 
     def __init__(
@@ -238,16 +252,15 @@ class WorkerCatalogue:
         self._worker = worker
         self._quiet_seconds = quiet_seconds
         self._rows: dict[Did, Seen] = {}
-        self._suspects: dict[Did, str] = {}
-        """Datasets at which the worker ended, those asked longest ago first, each with the reason."""
-        self._again_at: dict[Did, float] = {}
-        """When to ask those again at which it ended alone: after a poll, and without an end of the
-        process after a pause as long as the last question; the others are asked at the end of a poll.
-        """
+        self._suspects: dict[Did, _Suspect] = {}
+        """All suspects; the first one was asked the longest time ago."""
         self._start_thread = start_thread
-        self._has_asked: Callable[[], bool] = lambda: True
-        """Whether the questions after an earlier poll have ended; then ``_outcome`` has their answers."""
-        self._outcome = _Outcome()
+        self._has_thread_ended: Callable[[], bool] = lambda: True
+        """Return whether the thread that asks about suspects after a poll has ended."""
+        self._thread_answers: deque[_SuspectsAnswer] = deque()
+        """The answers that this thread has got, until the next poll uses them."""
+        self._must_thread_stop = False
+        """A poll has found new suspects, and needs the second process: a catalogue has only one."""
         self._second: Supervised | None = None
         self._is_closed = False
         self._recounts: set[Did] = set()
@@ -296,14 +309,15 @@ class WorkerCatalogue:
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :meth:`hydrator.domain.ports.Catalogue.read`."""
-        is_asking = not self._has_asked()
-        if not is_asking:
-            self._settle(self._outcome)
-            self._outcome = _Outcome()
+        has_thread_ended = self._has_thread_ended()  # before its answers are taken: then these are all
+        while self._thread_answers:
+            self._update_suspects(self._thread_answers.popleft())
         self._ends_left = _MAX_ENDS
-        self._suspects = {did: why for did, why in self._suspects.items() if did in dids}
-        self._again_at = {did: at for did, at in self._again_at.items() if did in dids}
-        again = [did for did in self._suspects if self._again_at.get(did, math.inf) <= self._monotonic()]
+        self._suspects = {did: suspect for did, suspect in self._suspects.items() if did in dids}
+        now = self._monotonic()
+        again = [
+            did for did, one in self._suspects.items() if one.again_at is not None and one.again_at <= now
+        ]
         forgotten = self._rows.keys() - dids
         for did in forgotten:
             del self._rows[did]
@@ -316,19 +330,20 @@ class WorkerCatalogue:
             if not readings or self._last is None:
                 raise
             survey = replace(self._last, readings=dict.fromkeys(dids, Unseen(error.reason)))
-        todo = [did for did in self._suspects if did not in self._again_at]
-        if todo and not is_asking:
-            outcome = _Outcome()
-            self._ask_suspects(todo, (len(todo) + 1) // 2, outcome, self._ends_left)
-            self._settle(outcome)
-            readings.update(outcome.readings)
+        new = [did for did, suspect in self._suspects.items() if suspect.again_at is None]
+        self._must_thread_stop = bool(new) and not has_thread_ended
+        if new and has_thread_ended:
+            for answer in self._ask_suspects(new, (len(new) + 1) // 2, self._ends_left):
+                self._update_suspects(answer)
+                readings.update(answer.readings)
         for did in self._suspects.keys() - readings.keys():
-            why = f"its worker ended at this dataset, which is asked last and alone: {self._suspects[did]}"
-            readings[did] = Unseen(why)
-        if again and not is_asking:
-            ends_at = self._monotonic() + _ASKING_SECONDS
-            ask = partial(self._ask_suspects, again, 1, self._outcome, _MAX_ENDS, ends_at)
-            self._has_asked = self._start_thread(ask)
+            reason = self._suspects[did].reason
+            readings[did] = Unseen(
+                f"its worker ended at this dataset, which is asked last and alone: {reason}"
+            )
+        if again and has_thread_ended:
+            answers = self._ask_suspects(again, 1, _MAX_ENDS)
+            self._has_thread_ended = self._start_thread(partial(self._thread_answers.extend, answers))
         return replace(survey, readings={**survey.readings, **readings})
 
     def close(self) -> None:
@@ -356,7 +371,7 @@ class WorkerCatalogue:
                     raise CatalogueUnreachable(self.name, str(end)) from None
                 if not end.has_ended_itself:
                     self._ends_left = 1  # a slow server takes a whole limit each time
-                self._suspects.update(dict.fromkeys(sorted(end.dids & sound), str(end)))
+                self._suspects.update(dict.fromkeys(sorted(end.dids & sound), _Suspect(str(end))))
             else:
                 return survey
 
@@ -402,66 +417,65 @@ class WorkerCatalogue:
             size += max(_FIRST_PORTION, (len(known) + size) // 2)
         return [*portions, dids]
 
-    def _ask_suspects(
-        self, todo: list[Did], size: int, outcome: _Outcome, ends_left: int, ends_at: float = math.inf
-    ) -> None:
-        """Ask a second process about *todo*, *size* datasets at a time, until *ends_at*; fill *outcome*.
+    def _ask_suspects(self, todo: list[Did], size: int, ends_left: int) -> Iterator[_SuspectsAnswer]:
+        """Ask a second process about *todo*, *size* datasets at a time; yield each answer.
 
-        After an end of its process ask about half as many, after an answer about twice as many: perhaps the
-        server was sick, and is well now. It may end *ends_left* times.
+        After an end of the process ask about half as many, after an answer about twice as many: perhaps the
+        server was sick, and is well now. The process may end *ends_left* times, or be silent once.
         """
         self._second = second = self._worker.beside()
         if self._is_closed:  # meanwhile; from here on close ends the second process
             second.close()
         with closing(second):
-            while todo and ends_left > 0 and self._monotonic() < ends_at:
+            while todo and ends_left > 0 and not self._must_thread_stop:
                 group = todo[:size]
-                has_ended_itself = False
                 try:
                     self._start(second)
                     began_at = self._monotonic()
-                    self._ask_group(group, second, outcome)
+                    answer = self._ask_group(group, second)
+                    size = 2 * len(group)
+                    del todo[: len(group)]
                 except _WorkerEnded as end:
                     if not end.dids:  # its process did not start, or ended at a general question
                         return
-                    has_ended_itself = end.has_ended_itself
-                    ends_left = ends_left - 1 if has_ended_itself else 0
+                    now = self._monotonic()
+                    again_at = now if end.has_ended_itself else now + (now - began_at)
+                    answer = _SuspectsAnswer(group, {}, again_at, end_reason=str(end))
+                    ends_left = ends_left - 1 if end.has_ended_itself else 0
                     size = max(1, len(group) // 2)
                     if len(group) == 1:
-                        outcome.ends[group[0]] = str(end)
                         del todo[0]
-                else:
-                    size = 2 * len(group)
-                    del todo[: len(group)]
-                now = self._monotonic()
-                pause_seconds = 0.0 if has_ended_itself else now - began_at
-                for did in group:
-                    outcome.again_at.pop(did, None)
-                    outcome.again_at[did] = now + pause_seconds
+                yield answer
 
-    def _ask_group(self, group: list[Did], second: Supervised, outcome: _Outcome) -> None:
+    def _ask_group(self, group: list[Did], second: Supervised) -> _SuspectsAnswer:
+        """Ask *second* about *group*; an error of the catalogue says nothing about these datasets."""
+        is_complete = False
+        readings: Mapping[Did, Reading]
+        began_at = self._monotonic()
         try:
-            outcome.readings.update(self._ask(frozenset(group), second).readings)
-        except CatalogueError as error:  # the server does not answer: this says nothing about the group
-            outcome.readings.update(dict.fromkeys(group, Unseen(error.reason)))
-        except ConfigError as error:  # likewise
-            outcome.readings.update(dict.fromkeys(group, Unseen(str(error))))
+            readings = self._ask(frozenset(group), second).readings
+            is_complete = True
+        except CatalogueError as error:
+            readings = dict.fromkeys(group, Unseen(error.reason))
+        except ConfigError as error:
+            readings = dict.fromkeys(group, Unseen(str(error)))
         except WorkerBug as bug:  # the next poll reports it, if it happens again
-            outcome.readings.update(dict.fromkeys(group, Unseen(str(bug))))
-            outcome.answered.update(group)
-        else:
-            outcome.answered.update(group)
+            readings = dict.fromkeys(group, Unseen(str(bug)))
+            is_complete = True
+        now = self._monotonic()
+        return _SuspectsAnswer(group, readings, now + (now - began_at), is_complete)
 
-    def _settle(self, outcome: _Outcome) -> None:
-        """Keep what *outcome* says about the suspects; those with an answer are suspects no longer."""
-        for did, again_at in outcome.again_at.items():  # the next turn begins with the others
-            why = self._suspects.pop(did, None)
-            if why is None or did in outcome.answered:
-                self._again_at.pop(did, None)
+    def _update_suspects(self, answer: _SuspectsAnswer) -> None:
+        """Update the suspects of *answer*, and move them to the end of the queue."""
+        for did in answer.dids:
+            suspect = self._suspects.pop(did, None)
+            if suspect is None or answer.is_complete:
                 continue
-            self._suspects[did] = outcome.ends.get(did, why)
-            if did in outcome.ends or did in self._again_at:
-                self._again_at[did] = again_at
+            if answer.end_reason and len(answer.dids) == 1:
+                suspect = _Suspect(answer.end_reason, answer.again_at)
+            elif suspect.again_at is not None:
+                suspect = replace(suspect, again_at=answer.again_at)
+            self._suspects[did] = suspect
 
     def _ask(self, dids: AbstractSet[Did], second: Supervised | None = None, **more: Any) -> Survey:  # noqa: ANN401  (JSON)
         """Return the survey of *dids* alone, by the worker or by a *second* one that keeps no rows.

@@ -88,6 +88,8 @@ class Fragile:
         self.parts: list[Message] = []
         self.garble = garble
         self.before_request: Callable[[int], None] = lambda number: None
+        self.before_second: Callable[[int], None] | None = None
+        """What the second worker calls instead."""
         self._server = CatalogueServer(catalogue, catalogue)
 
     def start(self) -> None:
@@ -104,7 +106,7 @@ class Fragile:
         if self.second is None:
             self.second = Fragile(self.catalogue, garble=self.garble, is_silent=self.is_silent)
         self.second.poison, self.second.slow = self.poison, self.slow
-        self.second.before_request = self.before_request
+        self.second.before_request = self.before_second or self.before_request
         self.second.is_closed = False
         self.second._server = CatalogueServer(self.catalogue, self.catalogue)
         return self.second
@@ -342,9 +344,26 @@ def test_dataset_whose_answer_is_too_slow_is_found_at_one_limit_a_poll():
     assert not stale(catalogue.read(THOUSAND))
 
 
-def test_datasets_that_end_their_process_are_asked_in_turn_for_ten_seconds_after_a_poll():
+def test_many_datasets_that_end_their_process_are_asked_in_turn():
+    poison = [f"lofar:L{n}" for n in range(20)]
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}), poison=poison)
+    while stale(catalogue.read(THOUSAND)) > set(poison):
+        pass
+    asked = []
+    for _ in range(5):
+        worker.beside().requests.clear()
+        assert stale(catalogue.read(THOUSAND)) == set(poison)
+        assert len(worker.beside().requests) == 16
+        asked += [did for request in worker.beside().requests for did in request["dids"]]
+    assert {asked.count(did) for did in poison} == {4}
+
+
+@pytest.mark.parametrize("polls", [1, 2])
+@pytest.mark.parametrize("well", range(5))
+def test_one_of_several_datasets_that_take_long_is_back_after_two_intervals(polls, well):
+    """Five questions of 9 s are asked in an interval of 60 s."""
     now = 0.0
-    poison = [f"lofar:L{n}" for n in range(5)]
+    poison = [Did(f"lofar:L{n}") for n in range(5)]
     told = Told({did: Seen(NOON) for did in THOUSAND})
     catalogue, worker = proxy(told, poison=poison, monotonic=lambda: now)
     while stale(catalogue.read(THOUSAND)) > set(poison):
@@ -352,18 +371,17 @@ def test_datasets_that_end_their_process_are_asked_in_turn_for_ten_seconds_after
 
     def take_long(number: int) -> None:
         nonlocal now
-        now += 4
+        now += 9
 
-    worker.before_request = take_long
-    asked = []
-    for _ in range(5):
-        now += 60
-        worker.beside().requests.clear()
+    worker.before_second = take_long
+    for _ in range(polls):
+        now = 60 * (now // 60 + 1)
         assert stale(catalogue.read(THOUSAND)) == set(poison)
-        assert len(worker.beside().requests) == 3
-        asked += [did for request in worker.beside().requests for did in request["dids"]]
-    assert {asked.count(did) for did in poison} == {3}
-    assert len(set(asked[:5])) == 5
+    worker.poison = frozenset(poison) - {poison[well]}
+    for _ in range(2):
+        now = 60 * (now // 60 + 1)
+        survey = catalogue.read(THOUSAND)
+    assert stale(survey) == worker.poison
 
 
 @pytest.mark.parametrize("polls", [2, 3, 4])
@@ -376,14 +394,11 @@ def test_dataset_that_takes_long_to_end_its_process_is_back_after_two_intervals(
         nonlocal now
         now += 7
 
-    second = worker.beside()
-    second.before_request = take_long
-    second.close = lambda: None  # type: ignore[method-assign]
-    worker.beside = lambda: second  # type: ignore[method-assign]
+    worker.before_second = take_long
     for _ in range(polls):
         assert stale(catalogue.read(THOUSAND)) == worker.poison
         now += 5
-    second.poison = worker.poison = frozenset()
+    worker.poison = frozenset()
     catalogue.read(THOUSAND)
     now += 5
     assert not stale(catalogue.read(THOUSAND))
@@ -422,26 +437,68 @@ def test_slow_dataset_costs_half_of_the_time_of_a_second_process(start_seconds, 
     assert len(second.requests) == questions
 
 
+class Waiting:
+    """A thread that works when the test runs ``work``."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.started: list[Callable[[], object]] = []
+
+    def __call__(self, work: Callable[[], object]) -> Callable[[], bool]:
+        self.started.append(work)
+        return lambda: self.is_over
+
+
 def test_no_poll_and_no_search_waits_for_a_slow_dataset():
-    is_over = False
-    started: list[Callable[[], object]] = []
-
-    def start(work: Callable[[], object]) -> Callable[[], bool]:
-        started.append(work)
-        return lambda: is_over
-
+    thread = Waiting()
     told = Told({did: Seen(NOON) for did in THOUSAND})
-    catalogue, worker = proxy(told, poison=["lofar:L777"], start_thread=start)
+    catalogue, worker = proxy(told, poison=["lofar:L777"], start_thread=thread)
     catalogue.read(THOUSAND)
     for _ in range(3):
         assert stale(catalogue.read(THOUSAND)) == worker.poison
         assert catalogue.find(["*"]) == THOUSAND
-    assert len(started) == 1
-    poison, worker.poison = worker.poison, frozenset()
-    started[0]()
-    assert stale(catalogue.read(THOUSAND)) == poison, "its thread may still write"
-    is_over = True
+    assert len(thread.started) == 1
+    worker.poison = frozenset()
+    thread.started[0]()
+    assert not stale(catalogue.read(THOUSAND)), "the thread is about to end, but has the answer"
+    thread.is_over = True
     assert not stale(catalogue.read(THOUSAND))
+    assert len(thread.started) == 1
+
+
+def test_polls_use_what_a_thread_has_asked_so_far_and_new_suspects_stop_it():
+    thread = Waiting()
+    poison = [Did(f"lofar:L{n}") for n in range(5)]
+    told = Told({did: Seen(NOON) for did in THOUSAND})
+    catalogue, worker = proxy(told, poison=poison, start_thread=thread)
+    thread.is_over = True
+    while stale(catalogue.read(THOUSAND)) > set(poison):
+        pass
+    catalogue.read(THOUSAND)
+    thread.is_over = False
+    second = worker.beside()
+    second.requests.clear()
+    stale_datasets: list[set[Did]] = []
+
+    def poll(number: int) -> None:
+        """Poll while the thread waits for an answer. The first one is good; then one more ends the worker."""
+        if number == 1:
+            second.poison = worker.poison = worker.poison - set(second.requests[0]["dids"])
+        elif number == 3:
+            worker.poison |= {Did("lofar:L777")}
+        stale_datasets.append(stale(catalogue.read(THOUSAND)))
+
+    worker.before_second = poll
+    started = len(thread.started)
+    thread.started[-1]()
+    assert stale_datasets[:2] == [set(poison), worker.poison - {"lofar:L777"}]
+    assert len(stale_datasets[2]) == 4 + 100
+    assert len(second.requests) == 3
+    assert len(thread.started) == started
+    worker.before_second = None
+    thread.is_over = True
+    while stale(catalogue.read(THOUSAND)) > worker.poison:
+        pass
 
 
 @pytest.mark.parametrize("starts", [1, 100])
