@@ -1,7 +1,7 @@
 """File lists: query the files of datasets from the catalogues, and report datasets without a file list."""
 
 import fnmatch
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hydrator.config import Settings, StorageArea
@@ -42,17 +42,20 @@ class Listing:
             f"the files of {shorten_list(dids)} are not known: {reason}" for reason, dids in by_reason.items()
         ]
 
-    def archive_bytes(self, patterns: Collection[str], sizes: Mapping[Did, int]) -> int:
-        """Return the total of the known sizes (bytes) of the files whose names match *patterns*.
+    def archives(
+        self, patterns: Collection[str], dids: Iterable[Did], sizes: Mapping[Did, int]
+    ) -> list[DatasetFile]:
+        """Return the files of *dids* whose names match *patterns*.
 
-        A dataset of *sizes* without a list of files counts as one file.
+        A dataset without a list of files counts as one file, with its size in *sizes* if it is known.
         """
-        single = (DatasetFile(did, size) for did, size in sizes.items() if did not in self.contents)
-        return sum(
-            file.bytes or 0
-            for file in [*single, *(file for files in self.contents.values() for file in files)]
+        listed = [self.contents.get(did, (DatasetFile(did, sizes.get(did)),)) for did in dids]
+        return [
+            file
+            for files in listed
+            for file in files
             if any(fnmatch.fnmatchcase(_lower_base_name(file), pattern.lower()) for pattern in patterns)
-        )
+        ]
 
 
 def _lower_base_name(file: DatasetFile) -> str:

@@ -98,6 +98,15 @@ def test_submit_rapthor_prints_the_description_and_writes_no_file(host):
     assert set(host.folder.iterdir()) - before == {host.folder / "run1.parset"}
 
 
+def test_archives_of_unknown_size_are_told_because_the_job_requests_no_disk_for_them(host):
+    archives = '[datasets."lofar:L3.ms.tar"]\nsites.UK = "available"\n'
+    archives += '[datasets."lofar:L4.ms.tar"]\nbytes = 2_000_000_000\nsites.UK = "available"\n'
+    (host.folder / "catalogue.toml").write_text(CATALOGUE + archives)
+    done = host.submit("[L1.ms, L3.ms, L4.ms]", "--disk-gb", "7")
+    assert "unpacks lofar:L3.ms.tar, of unknown size: add room with --disk-gb (now 7 GB)" in done.stderr
+    assert f"request_disk = {round(9e9 / 1024)}\n" in done.stdout
+
+
 def test_job_folder_has_all_files_of_the_job(host):
     (host.folder / "sky.txt").write_text("a model")
     done = host.submit("L1.ms", "-o", "job", "--name", "my run", more="input_skymodel = sky.txt\n")

@@ -110,7 +110,8 @@ def test_name_with_another_number_is_another_dataset(typed, other, is_similar):
 
 def test_job_asks_for_the_disk_that_archives_need_without_a_list_of_files():
     sizes = {Did(did): 10**number for number, did in enumerate([*DIDS, "lofar:L3.ms"])}
-    assert Listing().archive_bytes(SubmitSettings().unpack, sizes) == 11_111
+    found = Listing().archives(SubmitSettings().unpack, list(sizes), sizes)
+    assert sum(file.bytes or 0 for file in found) == 11_111
 
 
 @pytest.mark.outside

@@ -88,10 +88,13 @@ def test_too_many_files_are_reported_for_the_user_to_change():
     assert listing.problems == [f"the files of lofar:A are not known: catalogue rucio: {why}"]
 
 
-def test_sizes_of_archives_to_unpack_are_summed_up():
+def test_archives_to_unpack_have_their_sizes_as_far_as_they_are_known():
     listing = Listing({A: files("x:a/1.MS.tar", "x:2.ms.tar", "x:3.tar"), B: files("x:4.ms.tar", size=None)})
-    assert listing.archive_bytes(["*.ms.tar"], {A: 9, Did("x:5.ms.tar"): 7}) == 17
-    assert listing.archive_bytes([], {}) == 0
+    single, unknown = Did("x:5.ms.tar"), Did("x:6.ms.tar")
+    found = listing.archives(["*.ms.tar"], [A, B, single, unknown], {A: 9, single: 7, Did("x:7.ms.tar"): 1})
+    sizes = {file.did: file.bytes for file in found}
+    assert sizes == {"x:a/1.MS.tar": 5, "x:2.ms.tar": 5, "x:4.ms.tar": None, single: 7, unknown: None}
+    assert listing.archives([], [A, single], {}) == []
 
 
 def test_area_without_a_matching_address_is_reported_with_an_example():

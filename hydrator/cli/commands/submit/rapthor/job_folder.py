@@ -18,6 +18,7 @@ from hydrator.cli.output.new_files import (
 from hydrator.cli.output.printing import print_problems
 from hydrator.config import SubmitSettings
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.text import shorten_list
 from hydrator.submit.dataset_paths import PATHS_FILE, paths_file_text
 from hydrator.submit.job_wrapper import OTHER_SERVICES
 from hydrator.submit.rapthor.job import (
@@ -71,7 +72,13 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
 def _add_room_for_archives(run: PreparedRun) -> SubmitSettings:
     """Return the resources that the job requests, with disk for unpacked archives."""
     submit = run.settings.submit
-    unpacked_gb = run.listing.archive_bytes(submit.unpack, run.run.sizes) / 1e9
+    archives = run.listing.archives(submit.unpack, sorted(set(run.run.dids)), run.run.sizes)
+    unpacked_gb = sum(file.bytes or 0 for file in archives) / 1e9
+    if unknown := [file.did for file in archives if file.bytes is None]:
+        print_problems(
+            f"the job also unpacks {shorten_list(unknown)}, of unknown size: add room with --disk-gb"
+            f" (now {submit.disk_gb:g} GB)"
+        )
     if unpacked_gb:
         print_problems(
             f"the job unpacks {unpacked_gb:,.3f} GB of archives, so it requests this space in addition to"
