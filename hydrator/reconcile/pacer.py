@@ -49,8 +49,8 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
     """Return the bytes of the demanded sets with these *keys*, by the sites that have them on disk.
 
     Left out are sets with a dataset that no catalogue has answered for, whose DID collides in letter case, or
-    that is at no site but on its way to one, or in an unknown state there. A dataset that is at no site
-    otherwise is left out of its set. A dataset of unknown size counts as a typical one.
+    that is at no site but on its way to one, or in an unknown state there. A dataset of unknown size counts
+    as a typical one.
     """
     sets = {
         entry.key: entry.dids
@@ -75,7 +75,7 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
     unusable = snapshot.unread_dids.union(moving - holders.keys(), *snapshot.case_collisions)
     known = snapshot.bytes_total
     typical = round(median(known.values())) if known else DEFAULT_BYTES
-    sizes = {did: known.get(did, typical) for did in holders}
+    sizes = {did: known.get(did, typical) for did in dids}
     return {
         key: _add_up(names, sizes, holders, partial)
         for key, names in sets.items()
@@ -93,11 +93,10 @@ def _add_up(
     on_disk: dict[tuple[Site, ...], int] = {}
     parts: dict[Site, int] = {}
     for did in dids:
-        if did in holders:
-            sites = tuple(holders[did])
-            on_disk[sites] = on_disk.get(sites, 0) + sizes[did]
-            for site, part in partial.get(did, {}).items():
-                parts[site] = parts.get(site, 0) + round(part * sizes[did])
+        sites = tuple(holders.get(did, ()))
+        on_disk[sites] = on_disk.get(sites, 0) + sizes[did]
+        for site, part in partial.get(did, {}).items() if sites else ():
+            parts[site] = parts.get(site, 0) + round(part * sizes[did])
     return SetBytes(on_disk, parts)
 
 

@@ -48,7 +48,7 @@ Sets that slots refuse have half as much of their own, so neither they nor the o
 NAME_BYTES: Final = 16
 """Bytes of an open set in an ad, beside its name."""
 ABSENT_SECONDS: Final = 600.0
-"""Jobs whose data is at no site wait for it for this time; then they may run anywhere."""
+"""Jobs with data that no site has on disk wait for it for this time; then they may run anywhere."""
 MAX_READ_SECONDS: Final = 10.0**7
 """Longest read in an ad, 116 days: what a slot offers to a job has up to eight digits."""
 MAX_REUSE_SECONDS: Final = 600.0
@@ -65,8 +65,8 @@ CLOCK_SLACK_SECONDS: Final = 1.0
 class SetBytes(NamedTuple):
     """The bytes of a set, by the sites that have them on disk in complete datasets.
 
-    ``on_disk`` is empty if no site has any of them: the jobs read from no site, so all sites are alike.
-    ``partial`` has, by site, the bytes there of datasets that are not complete there.
+    Those that no site has on disk have no holders, an empty tuple: no site is a home of the set, and nobody
+    reads them. ``partial`` has, by site, the bytes there of datasets that are not complete there.
     If a size is unknown, the caller gives a typical one.
     """
 
@@ -125,8 +125,8 @@ class PacedPool:
     run_seconds: float
 
 
-Group = tuple[SetKey, Resources]
-"""Idle jobs, as one round recognizes them from the last."""
+Group = tuple[SetKey, Resources, bool]
+"""Idle jobs by set, request and ``is_auto``, as one round recognizes them from the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class _Read(NamedTuple):
 _BegunRead = tuple[float, float, SetKey]
 """Start and seconds of a read that has begun or was allowed, and its set."""
 _Route = tuple[Site, Mapping[Holders, Sequence[Site]]]
-"""A site away from the data, with the sources of the parts that it lacks, fastest first."""
+"""A site that is no home, with the sources of the parts that it lacks, fastest first."""
 
 
 class _Sites:
@@ -263,20 +263,23 @@ class _Kind:
 
     def __init__(self, parts: tuple[Holders, ...], request: Resources, sites: _Sites) -> None:
         self.parts, self.request, self._sites = parts, request, sites
-        holders = set(parts[0]).intersection(*parts) if parts else set[Site]()
         self.homes = tuple(
-            site for site in sites.cores if site in holders and sites.is_large_enough(site, request)
+            site
+            for site in sites.cores
+            if all(site in part for part in parts) and sites.is_large_enough(site, request)
         )
         self.has_free_slots = any(sites.count_free(home, request) for home in self.homes)
         self.idle = self.local = 0
 
     @cached_property
     def routes(self) -> list[_Route]:
-        """Return the sites away from the data whose slots are large enough."""
+        """Return the sites that are no homes and whose slots are large enough."""
         routes: list[_Route] = []
         for site in self._sites.cores:
-            sources = {part: self._sites.list_sources(part, site) for part in self.parts if site not in part}
-            if sources and all(sources.values()) and self._sites.is_large_enough(site, self.request):
+            lacking = (part for part in self.parts if part and site not in part)
+            sources = {part: self._sites.list_sources(part, site) for part in lacking}
+            is_large_enough = self._sites.is_large_enough(site, self.request)
+            if site not in self.homes and all(sources.values()) and is_large_enough:
                 routes.append((site, sources))
         return routes
 
@@ -300,7 +303,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Jobs:
-    """Idle ``auto`` jobs of one set that ask for the same resources, in one round."""
+    """Idle jobs of one set and mode that ask for the same resources, in one round."""
 
     group: Group
     kind: _Kind
@@ -330,7 +333,7 @@ class _Round:
         self._leased_sets: Counter[Site] = Counter()  # by source
         self._backlog: Counter[Site] = Counter()
         self._waiting_cores: defaultdict[Site, float] = defaultdict(float)  # by home
-        self._local_jobs: defaultdict[Site, float] = defaultdict(float)  # those that take free slots
+        self._local_cores: defaultdict[Site, float] = defaultdict(float)  # of free slots, kept for local jobs
         self._fed: defaultdict[Site | None, set[SetKey]] = defaultdict(set)  # by source, of reads in progress
         self._reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
         begun: defaultdict[Site, list[_BegunRead]] = defaultdict(list)
@@ -352,9 +355,10 @@ class _Round:
         bound = {kind for kind in kinds if kind.homes and not self._list_useful(kind, is_short=True)}
         queue = []
         for group, jobs in self._jobs.items():
-            if jobs.kind in bound:  # no site elsewhere takes them, so their turn does not matter
-                outlooks.setdefault(group[0], self._describe_home(jobs))
-            elif group not in self._leases:
+            key, _, is_auto = group
+            if is_auto and jobs.kind in bound:  # no site elsewhere takes them, so their turn does not matter
+                outlooks.setdefault(key, self._describe_home(jobs))
+            elif is_auto and group not in self._leases:
                 queue.append(jobs)
         for jobs in sorted(queue, key=self._order):
             outlook = self._decide(jobs)
@@ -453,19 +457,21 @@ class _Round:
                 continue
             name = tuple(size.on_disk), waiting.request
             kind = kinds.get(name) or kinds.setdefault(name, _Kind(*name, self._sites))
-            idle, is_local = sum(waiting.lanes.values()), kind.has_free_slots
-            if waiting.is_auto:
-                group = waiting.key, waiting.request
-                turn, watch = memory.turns.get(group, Turn(self._round)), memory.watches.get(group)
-                jobs = self._jobs[group] = _Jobs(group, kind, size, waiting.lanes, idle, turn, watch)
-                is_local = is_local and not self._is_stuck(jobs, kind.homes)
+            idle = sum(waiting.lanes.values())
+            group = waiting.key, waiting.request, waiting.is_auto
+            turn, watch = memory.turns.get(group, Turn(self._round)), memory.watches.get(group)
+            jobs = self._jobs[group] = _Jobs(group, kind, size, waiting.lanes, idle, turn, watch)
             kind.idle += idle
-            kind.local += idle if is_local else 0
+            if kind.has_free_slots:
+                kind.local += 0 if self._is_stuck(jobs, kind.homes) else idle
+            elif not waiting.is_auto:
+                jobs.watch = None
         for kind in kinds.values():
             for home in kind.homes:
                 self._backlog[home] += kind.idle
                 self._waiting_cores[home] += kind.idle * kind.request.cpus / len(kind.homes)
-                self._local_jobs[home] += kind.local / len(kind.homes)
+                local = min(kind.local / len(kind.homes), self._sites.count_free(home, kind.request))
+                self._local_cores[home] += local * kind.request.cpus
 
     def _is_stuck(self, jobs: _Jobs, nearest: Sequence[Site]) -> bool:
         """Return True if no job of *jobs* started at its *nearest* sites since the last look."""
@@ -499,7 +505,8 @@ class _Round:
 
     def _count_slots(self, site: Site, request: Resources) -> int:
         """Return the free slots of *site* that its own idle jobs leave."""
-        return max(0, self._sites.count_free(site, request) - ceil(self._local_jobs[site] - 1e-6))
+        kept = ceil(self._local_cores[site] / request.cpus - 1e-6)
+        return max(0, self._sites.count_free(site, request) - kept)
 
     def _is_useful(self, site: Site, request: Resources, is_short: bool) -> bool:
         """Return True if *site* has free slots, or no jobs that wait for its slots.
@@ -519,8 +526,10 @@ class _Round:
     def _decide(self, jobs: _Jobs) -> Outlook:
         """Open *jobs* if they may be; return their outlook."""
         kind, homes = jobs.kind, jobs.kind.homes
-        if not kind.parts:
-            return self._open_everywhere(jobs)
+        if () in kind.parts:  # a catalogue may list the data soon
+            jobs.watch = jobs.watch or Watch(jobs.idle, self._now)
+            if self._now - jobs.watch.since < ABSENT_SECONDS:
+                return Outlook(Reason.ABSENT)
         shortest = self._find_shortest(jobs.size, kind)
         if homes and self._has_time(jobs, homes, shortest):
             return self._describe_home(jobs)
@@ -580,7 +589,7 @@ class _Round:
         homes, request, is_refused = jobs.kind.homes, jobs.kind.request, jobs.turn.is_refused
         nearest = homes or tuple(read.site for read in reads if read.seconds == reads[0].seconds)
         gains = [read.seconds - reads[0].seconds for read in reads if read.site not in nearest]
-        if not homes and gains and self._has_time(jobs, nearest, gains[0]):
+        if not homes and () not in jobs.kind.parts and gains and self._has_time(jobs, nearest, gains[0]):
             reads = [read for read in reads if read.site in nearest]
         slots = {read.site: self._count_slots(read.site, request) for read in reads}
         reads = [
@@ -603,22 +612,6 @@ class _Round:
         reads = [read for read in reads if read.seconds <= enough or is_refused]
         self._open(jobs, reads, max(1, sum(slots[read.site] for read in reads)), is_whole=is_small)
         return Outlook(Reason.OPEN, tuple(read.site for read in reads))
-
-    def _open_everywhere(self, jobs: _Jobs) -> Outlook:
-        """Open *jobs*, whose data is at no site, at all sites with slots that are large enough.
-
-        They wait for a while: a catalogue may list their data soon.
-        """
-        watch = jobs.watch = jobs.watch or Watch(jobs.idle, self._now)
-        if self._now - watch.since < ABSENT_SECONDS:
-            return Outlook(Reason.ABSENT)
-        sites = [site for site in self._sites.cores if self._sites.is_large_enough(site, jobs.kind.request)]
-        if not sites:
-            return Outlook(Reason.NOWHERE)
-        if self._is_crowded(jobs):
-            return Outlook(Reason.TURN, (), len(self._leases))
-        self._open(jobs, [_Read(0.0, site, {}, 0) for site in sites], jobs.idle, is_whole=True)
-        return Outlook(Reason.OPEN, tuple(sites))
 
     def _is_small(self, read: _Read) -> bool:
         """Return True if *read* is shorter than a round, so are the running reads of its sources, and those

@@ -258,7 +258,7 @@ def _reading_text(job: JobFacts, facts: SlotSetFacts, site: str | None) -> str:
     Of several sites, *site* has the shortest read.
     """
     if facts.source is None:
-        return "reading its data from wherever it is"
+        return "reading from wherever it is what no site has on disk"
     missing_bytes = round((job.total_bytes or 0) * (1 - (facts.share or 0)))
     amount = format_bytes(missing_bytes) if missing_bytes else "its missing data"
     duration = "" if facts.open_seconds is None else f" in {format_duration(facts.open_seconds)}"

@@ -30,7 +30,7 @@ A hook that reads another name rejects the whole ad, so the ad omits such a sour
 class Opening(NamedTuple):
     """The read of one job of an open set at a site, if no other job reads.
 
-    Most of ``missing_bytes`` come from ``source``; it is None if no site has any of the bytes on disk.
+    Most of ``missing_bytes`` come from ``source``; it is None if the job lacks only what no site has on disk.
     """
 
     read_seconds: int
@@ -48,7 +48,7 @@ class Reason(StrEnum):
     TURN = "turn"
     """Their turn to read has not come: the link of the site feeds so many sets before them."""
     ABSENT = "absent"
-    """No site has their data on disk; they may run anywhere after some minutes."""
+    """Some of their data is on disk at no site; they may run anywhere after some minutes."""
     NOWHERE = "nowhere"
     """No site that could read their data has large enough slots, or no job may read from the sites."""
 
@@ -148,7 +148,7 @@ def describe_outlook(key: str, made: Openings, *, lane: int | None = None, is_qu
     if outlook.reason is Reason.TURN:
         return _describe_turn(sites, outlook.number)
     if outlook.reason is Reason.ABSENT:
-        return "no site has its data on disk; it may run anywhere ten minutes after the daemon first saw it"
+        return "some of its data is at no site; it may run anywhere ten minutes after the daemon first saw it"
     if outlook.reason is Reason.NOWHERE and sites:
         return f"no job may read from {sites}, where its data is ([network] excluded_sources)"
     if outlook.reason is Reason.NOWHERE:
@@ -167,7 +167,7 @@ def _describe_turn(source: str, sets: int) -> str:
 def describe_read(opening: Opening) -> str:
     """Return a read in words, such as ``reading 75 GB from UK in 20 min``."""
     if opening.source is None:
-        return "reading its data from wherever it is: no site has it on disk"
+        return "reading from wherever it is what no site has on disk"
     amount = format_bytes(opening.missing_bytes)
     return f"reading {amount} from {opening.source} in {format_duration(opening.read_seconds)}"
 

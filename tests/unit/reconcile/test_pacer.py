@@ -68,14 +68,14 @@ WHOLE = {L1: HERE, L2: HERE}
     ("sites", "bytes_of_both"),
     [
         ({UK: {L1: HERE, L2: HERE}, DE: {L1: HERE}}, SetBytes({(DE, UK): GB, (UK,): 3 * GB})),
-        ({UK: {L1: HERE}, DE: {L2: (DatasetState.PARTIAL, 0.5)}}, SetBytes({(UK,): GB})),
+        ({UK: {L1: HERE}, DE: {L2: (DatasetState.PARTIAL, 0.5)}}, SetBytes({(UK,): GB, (): 3 * GB})),
         ({UK: WHOLE, DE: {L2: (DatasetState.PARTIAL, 0.5)}}, SetBytes({(UK,): 4 * GB}, {DE: 1.5 * GB})),
         ({UK: WHOLE, DE: {L2: (DatasetState.STAGING, 0.5)}}, SetBytes({(UK,): 4 * GB}, {DE: 1.5 * GB})),
         ({UK: {L1: HERE}, DE: {L2: (DatasetState.STAGING, 0.5)}}, None),
         ({UK: {L1: HERE}, DE: {L2: (DatasetState.UNKNOWN, None)}}, None),
         ({UK: {L1: HERE}, DE: {L2: (DatasetState.UNAVAILABLE, None)}}, None),
-        ({UK: {L1: HERE}, DE: {L2: (DatasetState.NEARLINE, None)}}, SetBytes({(UK,): GB})),
-        ({UK: {}}, SetBytes({})),
+        ({UK: {L1: HERE}, DE: {L2: (DatasetState.NEARLINE, None)}}, SetBytes({(UK,): GB, (): 3 * GB})),
+        ({UK: {}}, SetBytes({(): 4 * GB})),
     ],
     ids=[
         "shared",
@@ -90,7 +90,7 @@ WHOLE = {L1: HERE, L2: HERE}
     ],
 )  # fmt: skip
 def test_bytes_of_a_set_are_those_on_disk_by_their_sites(sites, bytes_of_both):
-    """A set waits for a dataset that is on its way or unknown; one that is nowhere is left out."""
+    """A set waits for a dataset that is on its way or unknown; one that is nowhere has no holders."""
     assert read_sets(snapshot(sites), WANTED, ALL).get(BOTH) == bytes_of_both
 
 

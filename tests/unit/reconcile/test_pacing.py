@@ -25,6 +25,7 @@ GBIT = 125e6
 FULL = Resources(0.0)
 SMALL, BIG = Resources(1.0, 1000.0), Resources(1.0, 8000.0)
 BIG_JOB = Resources(1.0, 2000.0)
+NODE, GPU_JOB = Resources(64.0, gpus=1.0), Resources(gpus=1.0)
 X, Y, Z = SetKey("t:x"), SetKey("t:y"), SetKey("t:z")
 
 
@@ -42,9 +43,10 @@ def pool(
     rates: Mapping[tuple[Site, Site], float] | None = None,
     run: float = 3600.0,
     request: Resources = ONE_CORE,
+    others: Sequence[WaitingJobs] = (),
 ) -> PacedPool:
     """Return a pool with links of 1 Gb/s, but for *rates*; the jobs of a set have the lanes of a cluster."""
-    waiting = []
+    waiting = [*others]
     for key, count in jobs.items():
         lanes = [((n + 1) & -(n + 1)).bit_length() - 1 for n in range(count)]
         waiting.append(WaitingJobs(key, {lane: lanes.count(lane) for lane in lanes}, request))
@@ -174,7 +176,24 @@ CASES = {
     "a source that must not be read is not": (
         1, {DE: slots(4)}, {X: 1}, {X: at((UK, GB))}, {"rates": {(UK, DE): 0.0}}, {},
     ),
-    "bytes that nobody has are not read": (1, {DE: slots(4)}, {X: 1}, {X: SetBytes({(): GB})}, {}, {}),
+    "free slots that refuse jobs which insist on their data are not left to them": (
+        2, {UK: slots(0, 1), DE: slots(2)}, {X: 1}, {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
+        {"others": [WaitingJobs(Y, {0: 2}, is_auto=False)]}, {DE: {X}},
+    ),
+    "free slots are left to as many jobs as they have cores for": (
+        1, {UK: slots(0, 1, NODE), DE: slots(1, 0, NODE)}, {X: 1},
+        {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
+        {"request": Resources(8.0), "others": [WaitingJobs(Y, {0: 10})], "run": 36000.0}, {DE: {X}},
+    ),
+    "free slots are left to jobs with all the cores that they ask for": (
+        1, {UK: slots(0, 1), DE: slots(1, 0, NODE)}, {X: 1},
+        {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {"others": [WaitingJobs(Y, {0: 1}, NODE)]}, {},
+    ),
+    "free cores are not left to jobs that wait for a GPU": (
+        1, {UK: slots(0, 1), DE: slots(1, 0, NODE)}, {X: 1},
+        {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {"others": [WaitingJobs(Y, {0: 99}, GPU_JOB)]},
+        {DE: {X}},
+    ),
 }  # fmt: skip
 
 
@@ -333,17 +352,25 @@ def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
     assert set().union(*(opened(each).get(DE, set()) for each in made)) == {*sets, X}
 
 
+NONE, SOME = SetBytes({(): GB}), SetBytes({(UK,): 75 * GB, (): GB})
+
+
 @pytest.mark.parametrize(
-    ("sites", "count", "reason", "where"),
+    ("sites", "size", "count", "reason", "where"),
     [
-        ({UK: slots(0, 1, BIG), DE: slots(4, 0, BIG)}, 10, Reason.ABSENT, {}),
-        ({UK: slots(0, 1, BIG), DE: slots(4, 0, BIG)}, 11, Reason.OPEN, {UK: {X}, DE: {X}}),
-        ({UK: slots(4, each=SMALL), DE: slots(4, each=BIG)}, 11, Reason.OPEN, {DE: {X}}),
-        ({UK: slots(4, each=SMALL)}, 11, Reason.NOWHERE, {}),
+        ({UK: slots(0, 1, BIG), DE: slots(4, 0, BIG)}, NONE, 10, Reason.ABSENT, {}),
+        ({UK: slots(0, 1, BIG), DE: slots(4, 0, BIG)}, NONE, 11, Reason.OPEN, {UK: {X}, DE: {X}}),
+        ({UK: slots(4, each=SMALL), DE: slots(4, each=BIG)}, NONE, 11, Reason.OPEN, {DE: {X}}),
+        ({UK: slots(4, each=SMALL)}, NONE, 11, Reason.NOWHERE, {}),
+        ({UK: slots(4, each=BIG)}, SOME, 10, Reason.ABSENT, {}),
+        ({UK: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {UK: {X}}),
+        ({UK: slots(4, each=BIG), DE: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {UK: {X}}),
+        ({UK: slots(0, 1, BIG), DE: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {UK: {X}, DE: {X}}),
+        ({UK: slots(4, each=SMALL), DE: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {DE: {X}}),
     ],
 )
-def test_jobs_whose_data_is_at_no_site_may_run_anywhere_after_ten_minutes(sites, count, reason, where):
-    made = rounds(count, sites=sites, jobs={X: 1}, sets={X: SetBytes({})}, request=BIG_JOB)
+def test_jobs_with_data_at_no_site_may_run_anywhere_after_ten_minutes(sites, size, count, reason, where):
+    made = rounds(count, sites=sites, jobs={X: 1}, sets={X: size}, request=BIG_JOB)
     assert (made.outlooks[X].reason, opened(made)) == (reason, where)
     assert made.backlog == {}
 

@@ -533,7 +533,9 @@ def test_opening_without_a_valid_time_names_no_time():
 
 def test_set_that_no_site_has_and_that_may_start_anywhere_is_not_read_in_a_second():
     answer = explained(slot("DE", 0.0, DataLocalityOpen="1"), known=knowledge())
-    assert answer.wait == "the job may start now at DE by reading its data from wherever it is"
+    assert (
+        answer.wait == "the job may start now at DE by reading from wherever it is what no site has on disk"
+    )
 
 
 NONE_THERE = "no slot there takes a new job: they are"
