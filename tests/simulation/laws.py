@@ -128,8 +128,12 @@ class Laws:
         self._lost_ads: dict[tuple[str, Site], tuple[int, int]] = {}
         self._checked: dict[Site, tuple[SiteAd, float]] = {}
         self._life = 0
+        self.saved_at = 0.0
+        """The time of the last save of the state that is on disk; negative if it was removed."""
+        self._loaded_at = 0.0
+        """The value of ``saved_at`` when the present process began."""
         self.lost_at = -1e9
-        """The time at which the state on disk was lost."""
+        """The time at which a process last began without the state."""
         self._withheld_at: float | None = None
         self._forgotten_at = -1e9
         self._held_at_step: frozenset[Site] = frozenset()
@@ -196,32 +200,31 @@ class Laws:
 
     def note_start(self) -> None:
         """Note that a process of the daemon has started."""
-        now = self._world.loop.now
-        full = [one for one in self._world.faults.of("disk") if one.kind == "full" and now < one.end]
-        if any(one.at < at and seconds < 0 for one in full for at, seconds in self._clock_steps):
-            self.note_lost_state()  # what is on disk is still from before the step
-        self._starts.append(now)
+        self._starts.append(self._world.loop.now)
         self._listed.clear()
+        self._loaded_at = self.saved_at
+        if self.saved_at < 0:
+            self._held_at_step = frozenset()
+            self.note_lost_state()
+        elif self._age(self.saved_at, 0.0) < -TOLERATED_AHEAD_SECONDS:
+            self.note_lost_state()  # its times are in the future
 
     @property
     def _started_at(self) -> float:
         return self._starts[-1]
 
     def note_lost_state(self) -> None:
-        """Note that the next process begins without the state on disk."""
+        """Note that a process begins without the state on disk."""
         self._life += 1
         self.lost_at = self._world.loop.now
         self._heard.clear()
         self._answered.clear()
-        self._held_at_step = frozenset()
 
     def note_clock_step(self, seconds: float) -> None:
         """Note that the wall clock was set forward by *seconds*."""
         self._clock_steps.append((self._world.loop.now, seconds))
-        if seconds < 0:
-            self.note_lost_state()  # its times would be in the future
-            if not self._world.faults.of("disk"):  # a full disk has no hold
-                self._held_at_step = frozenset(self._world.held_losses())
+        if seconds < 0 and not self._world.faults.of("disk"):  # a full disk has no hold
+            self._held_at_step = frozenset(self._world.held_losses())
 
     @property
     def was_set_back(self) -> bool:
@@ -492,16 +495,15 @@ class Laws:
             and now - last[-2].delivered > SLACK_SECONDS / 2
         )
 
-    def _has_aged_on_disk(self, did: Did, site: Site) -> bool:
-        """Return True if the process began while the disk was full, with facts that are too old by now."""
-        begins = [one.at for one in self._world.faults.of("disk") if one.at < self._started_at < one.end]
-        saved = [
+    def _has_aged(self, did: Did, site: Site) -> bool:
+        """Return True if all that the process loaded, or heard itself, of *did* at *site* is too old."""
+        known = [
             one.begun
             for reports in self._reports_of(did)
             for one in reports
-            if site in one.whole_at and not min(begins, default=1e9) <= one.begun < self._started_at
+            if site in one.whole_at and not self._loaded_at <= one.delivered < self._started_at
         ]
-        return bool(begins) and self._age(max(saved, default=-1e9)) > self._world.max_age - SLACK_SECONDS
+        return self._age(max(known, default=-1e9)) > self._world.max_age - SLACK_SECONDS
 
     def _check_confirmed(self, before: Shown, now: Shown, lost: Sequence[Did]) -> None:
         """A sudden loss of more than half of a site waits until polls have confirmed it (decision 7)."""
@@ -509,9 +511,7 @@ class Laws:
         if all((site, did) in self._approved for did in lost):
             self.happened("a held loss was published after its approval")
             return
-        lost = [
-            did for did in lost if not self._is_listed(did, site) and not self._has_aged_on_disk(did, site)
-        ]
+        lost = [did for did in lost if not self._is_listed(did, site) and not self._has_aged(did, site)]
         if len(lost) * 2 <= len(before.available) or len(lost) < SUDDEN_COUNT:
             return
         losses = [self._count_losses(did, site) for did in lost]

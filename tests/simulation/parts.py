@@ -284,6 +284,15 @@ class SimulatedStore(Store):
 
     world: "World | None" = None
     process: Process
+    _is_saving = False
+
+    def save(self, *arguments: Any) -> None:
+        """See :class:`hydrator.state.store.Store`."""
+        self._is_saving = True
+        try:
+            super().save(*arguments)
+        finally:
+            self._is_saving = False
 
     def _use(self, connection: sqlite3.Connection) -> None:
         self._open_transaction = self._guarded_transaction
@@ -303,4 +312,6 @@ class SimulatedStore(Store):
             has_written = db.total_changes > changes
             if is_full and has_written:
                 raise sqlite3.OperationalError("database or disk is full")
+        if self._is_saving:
+            self.world.laws.saved_at = self.world.loop.now
         self.world.step(self.process, "save" if has_written else "disk", seconds=0.0)

@@ -397,7 +397,7 @@ class World:
             store.close()
         if "lost state" in self.faults.active("disk", self.loop.now):
             self.tell("the state is lost")
-            self.laws.note_lost_state()
+            self.laws.saved_at = -1.0
             for file in self._folder.glob("state.sqlite*"):
                 file.unlink()
         self._boot_later()
