@@ -66,7 +66,7 @@ class CommandFolder(Generic[CommandT]):
             return PendingCommands(problem=f"{self._folder} is not writable: the daemon executes no commands")
         commands: list[tuple[Path, CommandT]] = []
         refused: list[tuple[Path, str]] = []
-        for path in sorted(self._folder.glob("*.json")):
+        for path in sorted(path for path in self._folder.iterdir() if path.suffix == ".json"):
             try:
                 commands.append((path, self.COMMAND.validate_json(_read_file(path))))
             except ValidationError as error:

@@ -268,9 +268,9 @@ class Laws:
 
     # ---- an ad that the daemon sends
 
-    def check_ad(self, publisher: str, ad: SiteAd) -> None:
-        """Check an ad that the daemon gives to *publisher*."""
-        before, there = self._shown.get((publisher, ad.site)), self._world.shown_ad(publisher, ad.site)
+    def check_ad(self, publisher: str, ad: SiteAd, there: SiteAd | None) -> None:
+        """Check an ad that the daemon gives to *publisher* in place of the ad *there*."""
+        before = self._shown.get((publisher, ad.site))
         now = Shown(ad, self._world.loop.now, self._life, available_in(ad))
         self._shown[publisher, ad.site] = now
         self._first_sent.setdefault((ad.site, ad.generation, self._life), now.at)

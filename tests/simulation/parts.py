@@ -235,7 +235,7 @@ class SimulatedPublisher(Part):
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`; each ad is sent by itself."""
         for ad in ads:
-            self._world.laws.check_ad(self.name, ad)
+            self._world.laws.check_ad(self.name, ad, self._world.shown_ad(self.name, ad.site))
         for ad in ads:
             faults = self._step()
             self._raise(faults)
@@ -273,8 +273,9 @@ class SimulatedWebPublisher(WebPublisher):
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
+        served = self.ads()
         for ad in ads:
-            self._world.laws.check_ad(self.name, ad)
+            self._world.laws.check_ad(self.name, ad, served.get(ad.site))
         self._world.step(self._process, "publisher http")
         super().publish(ads)
 

@@ -14,7 +14,7 @@ from tests.simulation.world import EPOCH, World
 def send(world: World, contents: SiteAd, generation: int) -> None:
     """Let the daemon of *world* send an ad to the collector, as its publisher does."""
     site_ad = SiteAd(CAM, world.clock(), generation, contents.content)
-    world.laws.check_ad("collector", site_ad)
+    world.laws.check_ad("collector", site_ad, world.shown_ad("collector", CAM))
     world.shelves["collector"].ads[CAM] = (site_ad, world.loop.now)
 
 

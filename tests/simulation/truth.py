@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from hydrator.domain.model import Did, Site
 
@@ -36,7 +37,7 @@ class Truth:
         parts = [shares.get(did, {}).get(site) for shares in self.shares.values()]
         return max((part for part in parts if part is not None), default=None)
 
-    @property
+    @cached_property
     def all_sites(self) -> frozenset[Site]:
         """Return the sites of all catalogues."""
         return frozenset[Site]().union(*self.sites.values())

@@ -8,9 +8,10 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -60,7 +61,12 @@ MAX_LATENCY: Final = 0.4
 
 
 def _matches(did: Did, patterns: Collection[str]) -> bool:
-    return any(fnmatchcase(did, pattern) for pattern in patterns)
+    return bool(patterns) and any(fnmatchcase(did, pattern) for pattern in patterns)
+
+
+@lru_cache(10_000)
+def _time_after(seconds: float) -> datetime:
+    return EPOCH + timedelta(seconds=seconds)
 
 
 class Server:
@@ -182,6 +188,7 @@ class World:
         self.is_daemon_gone = False
         self._appointments: list[tuple[float, Callable[[], object]]] = []
         self.story: list[str] = []
+        self._wanted = truth, self.configuration, self._find_wanted(truth)
 
     # ---- time
 
@@ -191,7 +198,7 @@ class World:
 
     def clock_at(self, now: float) -> datetime:
         """Return the wall time at the virtual time *now*, by the clock as it is set now."""
-        return EPOCH + timedelta(seconds=now + self._clock_offset)
+        return _time_after(now + self._clock_offset)
 
     def truth_at(self, now: float) -> Truth:
         """Return the truth at the virtual time *now*."""
@@ -232,14 +239,20 @@ class World:
         demands = [one["demand"] for one in self.configurations]
         return any(did in one["pins"] or _matches(did, one["patterns"]) for one in demands)
 
-    def wanted(self) -> set[Did]:
+    def wanted(self) -> AbstractSet[Did]:
         """Return what jobs in a queue, pins or patterns name; a set with a private dataset is not wanted."""
-        truth = self.truth
+        truth, configuration, wanted = self._wanted
+        if truth is not self.truth or configuration != self.configuration:
+            wanted = self._find_wanted(self.truth)
+            self._wanted = self.truth, self.configuration, wanted
+        return wanted
+
+    def _find_wanted(self, truth: Truth) -> frozenset[Did]:
         sets = [dids for queue in truth.queues.values() for dids in queue]
         named = {did for dids in sets if not any(map(self.is_private, dids)) for did in dids}
         held = {did for shares in truth.shares.values() for did, at in shares.items() if at}
         chosen = filter(self.is_chosen, held.union(self.section("demand")["pins"]))
-        return {did for did in named.union(chosen) if not self.is_private(did)}
+        return frozenset(did for did in named.union(chosen) if not self.is_private(did))
 
     def shown_ad(self, publisher: str, site: Site) -> SiteAd | None:
         """Return the ad of *site* that *publisher* shows now."""
