@@ -34,3 +34,26 @@ def test_a_generation_with_two_contents_is_excused_only_where_nothing_knew_it(mi
     world.laws.broken.clear()
     send(world, ad(L2), generation)
     assert ("generation" in dict(world.laws.broken)) == (missing is not None)
+
+
+def test_a_state_from_the_future_is_lost_at_each_start_until_another_is_saved():
+    scenario = make(1)
+    world = World(1, scenario.truth, (), (), scenario.configurations)
+    laws = world.laws
+    laws.saved_at, world.loop.now = 10.0, 50.0
+    laws.note_clock_step(-3600.0)
+    for now in (60.0, 100.0):
+        world.loop.now = now
+        laws.note_start()
+        assert laws.lost_at == now
+    laws.saved_at, world.loop.now = 110.0, 140.0
+    laws.note_start()
+    assert laws.lost_at == 100.0
+
+
+@pytest.mark.parametrize(("faults", "is_saved"), [((), True), ((Fault("full", "disk", 0.0, 100.0),), False)])
+def test_laws_know_whether_the_state_is_on_disk(faults, is_saved):
+    scenario = make(1)
+    world = World(1, scenario.truth, (), faults, [dict(scenario.configurations[0])])
+    world.run(100.0)
+    assert (world.laws.saved_at > 0) == is_saved
