@@ -24,9 +24,10 @@ exit 85
 #
 #   --paths FILE   the datasets and their paths at each site; default: hydrator-paths.json in the scratch
 #                  folder
-#   --parset FILE  a parset from "hydrator submit rapthor": COMMAND gets a copy instead of FILE. In the copy
-#                  {input_ms} is a list of this site's paths, {scratch} is the scratch folder, {cores} and
-#                  {memory_gb} are the size of the slot ({cores:96}: at most 96). COMMAND also gets a home in
+#   --parset FILE  a parset from "hydrator submit rapthor", which is filled in for COMMAND: {input_ms} is a
+#                  list of this site's paths, {scratch} is the scratch folder, {cores} and {memory_gb} are the
+#                  size of the slot ({cores:96}: at most 96). If FILE is not in the scratch folder, it stays
+#                  unchanged, and an ARGUMENT that is FILE becomes a filled copy. COMMAND also gets a home in
 #                  the scratch folder, and no address of another Dask scheduler or Prefect server
 #   --keep FOLDER  Rapthor's working folder, which the schedd keeps when the job is evicted: the next start
 #                  skips the finished operations in FOLDER and repeats the others
@@ -482,8 +483,7 @@ def build_dataset_folders(job: JobInputs, found: "list[list[str]]", scratch: str
     """
     entries = [list_entries(each, paths, job.unpack_patterns) for each, paths in zip(job.datasets, found)]
     needed = sum(archive.size() for each in entries for _, _, archive in each if archive)
-    file_system = os.statvfs(scratch)
-    free = file_system.f_bavail * file_system.f_frsize
+    free = shutil.disk_usage(scratch).free
     if needed > free:
         text = f"unpacking needs {needed} bytes, but {scratch} has only {free}: request more disk"
         raise OSError(errno.ENOSPC, text)
@@ -767,10 +767,10 @@ def fill_parset(
         return b"%s = %d" % (option, value)
 
     sized_option = rb"^(\w+) = \{(cores|memory_gb)(?:/(\d+))?(?::(\d+))?\}$"
-    items = ", ".join(json.dumps(glob.escape(path), ensure_ascii=False) for path in paths)
-    sets = f"[{items}]".encode("utf-8", "surrogateescape")
+    sets = json.dumps([glob.escape(path) for path in paths], ensure_ascii=False)
     text = re.sub(sized_option, fill_size, parset, flags=re.MULTILINE)
-    return text.replace(b"{scratch}", os.fsencode(scratch)).replace(b"{input_ms}", sets), changes
+    text = text.replace(b"{scratch}", os.fsencode(scratch))
+    return text.replace(b"{input_ms}", sets.encode("utf-8", "surrogateescape")), changes
 
 
 def parse_whole_number(text: "str | None") -> int:
@@ -779,22 +779,26 @@ def parse_whole_number(text: "str | None") -> int:
     return int(match.group(1)) if match else 0
 
 
-def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "Environ") -> str:
-    """Write a copy of *parset* for this site and the slot with the ad *machine*; return its path.
+def write_parset(parset: str, paths: "list[str]", scratch: str, machine: "Environ") -> str:
+    """Fill in *parset* for this site and the slot with the ad *machine*; return the path of the new text.
+
+    The new text replaces the file in the scratch folder, because a script may name it. A file elsewhere may
+    be shared with other jobs: it stays, and gets a copy.
 
     Raises:
         WrapperError: the file does not exist, or it has no ``{input_ms}``.
     """
     if not os.path.lexists(parset):
-        raise WrapperError(f"cannot copy the parset {parset}: it does not exist")
+        raise WrapperError(f"cannot fill in the parset {parset}: it does not exist")
     with open(parset, "rb") as file:
         content, changes = fill_parset(file.read(), paths, scratch, machine)
     if changes:
         print_error(f"{parset} does not fit this slot: {', '.join(changes)}")
-    copy = os.path.join(make_folder(scratch), os.path.basename(parset))
-    with open(copy, "wb") as file:
+    if os.path.dirname(os.path.realpath(parset)) != os.path.realpath(scratch):
+        parset = os.path.join(make_folder(scratch), os.path.basename(parset))
+    with open(parset, "wb") as file:
         file.write(content)
-    return copy
+    return parset
 
 
 def isolate(environ: "dict[str, str]", scratch: str) -> None:
@@ -943,7 +947,7 @@ def start(options: "Environ", command: "list[str]", environ: "Environ") -> None:
     if parset:
         machine = read_ad(environ.get("_CONDOR_MACHINE_AD", ""))
         sets = [each for path in paths for each in measurement_sets(path)]
-        path_by_name[parset] = write_parset_copy(parset, sets, scratch, machine)
+        path_by_name[parset] = write_parset(parset, sets, scratch, machine)
         isolate(command_environment, scratch)
     pipelines = os.path.join(scratch, options["--keep"], "pipelines") if "--keep" in options else ""
     start_command(replace_arguments(command, variables, path_by_name), command_environment, pipelines)

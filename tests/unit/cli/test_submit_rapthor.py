@@ -223,7 +223,31 @@ def test_two_parset_files_with_one_name_are_rejected(host):
         (host.folder / folder / "sky.txt").write_text("a model")
     files = "input_skymodel = a/sky.txt\napparent_skymodel = b/sky.txt\n"
     (messages,) = host.refusal("L1.ms", more=files)
-    assert "two files of the parset are called sky.txt" in messages
+    assert "two files of the job are called sky.txt" in messages
+
+
+def test_file_of_the_parset_cannot_have_the_name_of_a_file_of_ours(host):
+    (host.folder / "rapthor").write_text("a model")
+    (message,) = host.refusal("L1.ms", more="input_skymodel = rapthor\n")
+    assert "two files of the job are called rapthor" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--command", "rapthor -v /my/run1.parset"), "the job's parset is run.parset, not run1.parset"),
+        (("--line", " Queue 5"), "the run is one job"),
+    ],
+)
+def test_option_that_makes_another_job_is_refused(host, words, told):
+    (message,) = host.refusal("L1.ms", *words)
+    assert told in message
+
+
+def test_line_that_replaces_a_line_of_the_job_is_told(host):
+    lines = ('+datalocality = "auto"', "queue_time = 1", "Requirements = true", "+Mine = 1")
+    told = host.submit("L1.ms", *(word for line in lines for word in ("--line", line))).stderr
+    assert [line for line in lines if f"--line {line} replaces" in told] == [lines[0], lines[2]]
 
 
 def test_submit_rapthor_without_storage_is_rejected(host):

@@ -160,14 +160,31 @@ def test_arguments_that_name_a_dataset_become_its_path(node):
     assert done.stdout.splitlines() == [path, path, path, f"--in={path}", "xlofar:L1.ms", "$INPUT_9"]
 
 
-def test_parset_copy_gets_this_sites_paths_and_the_original_is_unchanged(node):
+@pytest.mark.parametrize("command", [("cat", "run.parset"), ("sh", "-c", "cat run.parset")])
+def test_parset_has_this_sites_paths_however_the_command_names_it(node, command):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     one, two = node.holds("L1.ms"), node.holds("L2.ms")
     (node.scratch / "run.parset").write_bytes(PARSET)
-    done = node.run("--parset", "run.parset", "--", "cat", "run.parset")
+    done = node.run("--parset", "run.parset", "--", *command)
     text = PARSET.replace(b"{input_ms}", f'["{one}", "{two}"]'.encode())
     assert done.stdout.encode() == text.replace(b"{cores}", b"1")
-    assert (node.scratch / "run.parset").read_bytes() == PARSET
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_parset_outside_of_the_scratch_folder_is_unchanged_and_the_command_gets_a_copy(
+    node, tmp_path, is_link
+):
+    node.takes_what_it_holds()
+    shared = tmp_path / "shared.parset"
+    shared.write_bytes(PARSET)
+    name = str(shared)
+    if is_link:
+        (node.scratch / "run.parset").symlink_to(shared)
+        name = "run.parset"
+    done = node.run("--parset", name, "--", "cat", name)
+    assert "{input_ms}" not in done.stdout
+    assert "input_ms" in done.stdout
+    assert shared.read_bytes() == PARSET
 
 
 def test_rapthor_run_has_its_own_home_and_no_services_of_another_machine(node):
@@ -284,7 +301,7 @@ def test_command_gets_default_sigpipe_and_the_jobs_locale(node):
         (("--nonsense", "x"), "--nonsense"),
         (("--parset",), "--parset requires argument"),
         (("--paths", "nowhere.json", "true"), "cannot read nowhere.json"),
-        (("--parset", "nowhere.parset", "true"), "cannot copy the parset"),
+        (("--parset", "nowhere.parset", "true"), "cannot fill in the parset"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(node, words, sentence):

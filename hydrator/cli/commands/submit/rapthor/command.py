@@ -1,6 +1,7 @@
 """``hydrator submit rapthor PARSET``: turn a parset into a job that runs where its measurement sets are."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from hydrator.domain.untrusted import has_unsafe_parts, is_unsafe_argument
 from hydrator.submit.dataset_names.resolver import Resolution
 from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.rapthor.environment import export_lines
-from hydrator.submit.rapthor.job import RunOptions
+from hydrator.submit.rapthor.job import JOB_PARSET, RunOptions
 from hydrator.submit.rapthor.outlook import Outlook, SiteOutlook
 from hydrator.submit.submit_files.values import unfit_reason, unfit_value_reason
 from hydrator.wiring.condor import build_condor_client
@@ -109,6 +110,9 @@ def _usage_problems(submit: SubmitSettings, run: RunOptions, options: RapthorOpt
         "--gpu is valid only with --as job; Toil's steps use [submit].gpu of the file in HYDRATOR_CONFIG": (
             bool(options.gpu) and not is_job
         ),
+        f"--command: the job's parset is {JOB_PARSET}, not {options.parset.name}": (
+            options.parset.name in options.command and JOB_PARSET not in options.command
+        ),
         "--json is valid only with --dry-run": options.as_json and not options.dry_run,
         "--allow-unknown keeps the datasets that --skip-absent and --at-least leave out: use one of them": (
             options.allow_unknown and options.least_share is not None
@@ -119,6 +123,11 @@ def _usage_problems(submit: SubmitSettings, run: RunOptions, options: RapthorOpt
         shlex.split(submit.stage_in or "")
     except ValueError as error:
         problems.append(f"[submit].stage_in cannot be parsed ({error}): quote it as for a shell")
+    problems += [
+        f"--line {text}: the run is one job, which has its queue statement"
+        for text in run.extra_lines
+        if re.match(r"\s*queue\b(?!\s*=)", text, re.IGNORECASE)
+    ]
     return problems + [
         f"--line: the value must be one line of a submit description: {why}"
         for text in run.extra_lines

@@ -40,6 +40,7 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
     told = [f"{run.parset.origin}: {sentence}" for sentence in changes.sentences]
     _report_services()
     description = _describe(run, submit, command)
+    told += _replaced_lines(description)
     parent, label = options.output or Path(), run.run.label
     stem = f"{label}-{run.now:%Y%m%dT%H%M%SZ}"
     if options.output is None and not options.submit:
@@ -106,6 +107,18 @@ def _describe(run: PreparedRun, submit: SubmitSettings, command: list[str]) -> s
         data_sites=() if can_fetch else [site.site for site in run.sites if site.can_run],
         should_keep_folder=run.options.keep_on_eviction,
     )
+
+
+def _replaced_lines(description: str) -> list[str]:
+    """Return one sentence for each --line that replaces a line of the job: HTCondor takes the last one."""
+    told, seen = [], set[str]()
+    for line in description.splitlines():
+        name, is_setting, _ = line.partition("=")
+        key = name.strip().lower().replace("+", "my.")
+        if is_setting and not line.startswith("#") and key in seen:
+            told.append(f"--line {line} replaces the job's own {name.strip()}")
+        seen.add(key)
+    return told
 
 
 def _report_services() -> None:

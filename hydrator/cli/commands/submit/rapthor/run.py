@@ -23,9 +23,10 @@ from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.state.store import Store
 from hydrator.submit.dataset_names.globs import Expansion, expand_globs
 from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
-from hydrator.submit.dataset_paths import Paths, has_file_rule, local_paths
+from hydrator.submit.dataset_paths import PATHS_FILE, Paths, has_file_rule, local_paths
 from hydrator.submit.file_lists import Listing, address_mismatches, list_files, single_file_notice
-from hydrator.submit.rapthor.job import RapthorRun, RunOptions, run_name
+from hydrator.submit.rapthor.job import JOB_PARSET, WRAPPER_FILE, RapthorRun, RunOptions, run_name
+from hydrator.submit.rapthor.machine import WORKING_FOLDER
 from hydrator.submit.rapthor.outlook import SiteOutlook, rank_sites
 from hydrator.submit.rapthor.parset import Parset, parse_parset
 from hydrator.submit.rapthor.spelling import spelling_questions
@@ -153,9 +154,9 @@ def find_files_to_send(parset: Parset) -> dict[str, Path]:
         except OSError as error:
             problems.append(f"{option} = {name}: you cannot read this file: {error.strerror}")
     sent = sorted({str(path) for path in paths.values()})
-    names = [Path(path).name for path in sent]
+    names = [JOB_PARSET, PATHS_FILE, WRAPPER_FILE, WORKING_FOLDER, *(Path(path).name for path in sent)]
     problems += [
-        f"two files of the parset are called {name}: HTCondor transfers them into one folder, so rename one"
+        f"two files of the job are called {name}: HTCondor transfers them into one folder, so rename one"
         for name in sorted({name for name in names if names.count(name) > 1})
     ]
     problems += [
