@@ -12,9 +12,11 @@ files too, a caller writes changed copies and passes the names of the copies to 
 Pure: bytes in, bytes out.
 """
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from hydrator.domain.ads.classad import list_literal, string_literal
 from hydrator.domain.ads.contract import (
@@ -99,6 +101,8 @@ def read_names(literal: str) -> tuple[str, ...]:
 _LIST = f"MY.{REQUIRED_DATASETS}"
 _OPTIONS = (REQUIRED_DATASETS, MODE, MAX_WAIT, MAX_AGE, EXPECTED_SECONDS)
 """The attributes of a job that users write."""
+_NEAR = 0.93
+"""How similar a name must be to be misspelt (difflib); our other attributes are at most 0.92 similar."""
 _UNIT_SEPARATOR = "\x1f"
 """If an item has this character, condor_submit splits the item at it instead of at commas and blanks."""
 LEFT_TO_SCHEDD = f"{KEY} is left to the schedd"
@@ -277,6 +281,14 @@ def _mode(description: Description) -> str | None:
     return literal.strip().strip('"').lower() or None
 
 
+@cache
+def _similar_option(name: str) -> str:
+    """Return the option that *name*, in lower case, is or nearly is, with ``my.`` or without; else empty."""
+    options = {option.lower(): option for option in _OPTIONS}
+    near = difflib.get_close_matches(name.removeprefix("my."), options, 1, _NEAR)
+    return options[near[0]] if near else ""
+
+
 def check_lists(description: Description, origin: str) -> None:
     """Check RequiredDatasets of *description* for every item of its queue statement, and the user's options.
 
@@ -286,12 +298,14 @@ def check_lists(description: Description, origin: str) -> None:
 
     Raises:
         SubmitFileError: a list is malformed, and the text has up to ten problems with their items; or an
-            option has no ``+``, so that condor_submit makes no attribute of it.
+            option is misspelt or has no ``+``, so that condor_submit makes no such attribute.
     """
-    for name in _OPTIONS:
-        if description.value(name) is not None and description.value(f"MY.{name}") is None:
-            no_effect = "has no + before it, so no job would have it"
-            raise SubmitFileError(f"{origin}: {name} {no_effect}: write +{name}: nothing was submitted")
+    for name in sorted(description.names):
+        option = _similar_option(name)
+        if option and f"my.{option}".lower() not in description.names:
+            raise SubmitFileError(
+                f"{origin}: nothing reads {name}: did you mean +{option}? Nothing was submitted"
+            )
     if description.dataset_list is None or description.differs_per_job(_LIST) or description.rows is None:
         return
     problems: dict[str, None] = {}

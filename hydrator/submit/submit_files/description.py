@@ -69,6 +69,7 @@ class Description:
     ``queues`` has the queue statements in its text; the first one makes the first jobs. ``unread`` is the
     reason why it was not read; such a description has no values. If ``is_refused``, the bindings cannot parse
     it, so condor_submit cannot either. ``has_environment``: it will be submitted with this environment.
+    ``names`` are those of its commands and attributes (``my.…``), in lower case.
     """
 
     _submit: "htcondor2.Submit | None"
@@ -81,7 +82,7 @@ class Description:
 
     def __post_init__(self) -> None:
         # now, because expand_for_jobs sets macros
-        self._own_macros = {name.lower() for name in self._submit or ()}
+        self.names = {name.lower() for name in self._submit or ()}
 
     def value(self, name: str) -> str | None:
         """Return the text that the description has for the command *name*, with its macros; None without."""
@@ -177,7 +178,7 @@ class Description:
         return is_random or ("ENV" in functions and not self.has_environment)
 
     def _job_macros(self, name: str) -> set[str]:
-        own = self._own_macros | {each.lower() for each in self.item_names}
+        own = self.names | {each.lower() for each in self.item_names}
         return {macro for _, macro in self._references(name) if macro in _PER_JOB and macro not in own}
 
     def differs_per_item(self, name: str) -> bool:

@@ -127,8 +127,29 @@ def test_invalid_item_is_rejected_with_its_value(queue, tmp_path):
 )
 def test_option_without_its_plus_is_refused_because_no_job_would_have_it(text, name):
     """The kind of case S12 of cases/submit.md; condor_submit warns, DAGMan does not."""
-    with pytest.raises(SubmitFileError, match=f"x.sub: {name} has no \\+ before it"):
+    with pytest.raises(SubmitFileError, match=f"x.sub: nothing reads {name.lower()}: did you mean \\+{name}"):
         filtered(f"{text}\nqueue\n".encode())
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("+RequiredDataset", "RequiredDatasets"),
+        ("MY.requiredDataSest", "RequiredDatasets"),
+        ("Required_Datasets", "RequiredDatasets"),
+        ("+DataLocalty", "DataLocality"),
+        ("+DataLocalityMaxWaits", "DataLocalityMaxWait"),
+    ],
+)
+def test_misspelt_option_is_refused_with_its_spelling(written, meant):
+    """Case S12 of cases/submit.md."""
+    with pytest.raises(SubmitFileError, match=f"did you mean \\+{meant}"):
+        filtered(f'{written} = "o:1"\nqueue\n'.encode())
+
+
+@pytest.mark.parametrize("name", ["DataLocalityKey", "DataLocalityKeyFor", "RequiredDatasetsCSV", "DataSet"])
+def test_attribute_with_a_name_like_an_option_is_kept(name):
+    check_lists(read_description(f'+{name} = "x"\nqueue\n'.encode(), Path.cwd()), "x.sub")
 
 
 def test_macro_that_the_attribute_itself_refers_to_is_no_forgotten_plus():
@@ -314,7 +335,7 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
             ("wrap", "-d", "o:1", "--", "condor_submit_dag", "x.sub"),
             "x.sub is not a DAG file; a submit file is for condor_submit",
         ),
-        (("filter", "plain.sub"), "RequiredDatasets has no + before it"),
+        (("filter", "plain.sub"), "did you mean +RequiredDatasets?"),
         (
             ("wrap", "-d", "A=o:1", "--", "condor_submit_dag", "x.dag", "x.dag"),
             "several of the DAG files have a node A: use 0.A or 1.A",
