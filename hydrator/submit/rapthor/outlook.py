@@ -8,7 +8,7 @@ from hydrator.domain.model import Did, Site, SiteFacts
 
 from .job import RapthorRun
 
-_ABSENT, _NOT_KNOWN = "absent", "not known"
+_NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class SiteOutlook:
     oldest_age_seconds: int | None
     has_paths: bool
     can_run: bool
+
+    @property
+    def may_have_all(self) -> bool:
+        """True if no catalogue answered about any of the missing datasets, so all may be there."""
+        return {*self.missing_states.values()} == {_NOT_KNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def rank_sites(
         unanswered_dids: the datasets about which a catalogue did not answer: they may be at any site.
     """
     dids = sorted(set(run.dids))
-    unlisted = {did: _NOT_KNOWN if did in unanswered_dids else _ABSENT for did in dids}
+    unlisted = {did: _NOT_KNOWN if did in unanswered_dids else "absent" for did in dids}
     has_all_sizes = all(did in run.sizes for did in dids)
     outlooks = []
     for site, at in sites.items():

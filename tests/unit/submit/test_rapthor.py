@@ -426,6 +426,9 @@ def test_outlook_ranks_sites_by_bytes_and_lists_missing_datasets():
         {L2: "absent"},
         {L1: "not known", L2: "absent"},
     ]
+    assert not any(o.may_have_all for o in (*found, *unasked))
+    unknown = rank_sites(asked, facts(sites=(CAM,)).sites, {}, now=NOON.timestamp(), unanswered_dids={L1, L2})
+    assert [o.may_have_all for o in unknown] == [True]
     assert [o.oldest_age_seconds for o in found] == [60, 60, None]
     assert not any(o.can_run for o in found)
 

@@ -293,7 +293,7 @@ def _catalogue_answers(resolution: Resolution) -> dict[str, str]:
 
 def _verdict(site: SiteOutlook) -> str:
     if site.missing_states:
-        return "no"
+        return "not known" if site.may_have_all else "no"
     if site.has_paths:
         return "yes"
     return (
