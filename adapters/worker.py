@@ -508,6 +508,15 @@ def end_if_out_of_memory(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
+def kill_commands() -> None:
+    """Kill the commands that this worker runs, and what they have started: the rest of its session."""
+    for folder in Path("/proc").iterdir():
+        with suppress(ValueError, OSError):  # not of a process, or of one that has just ended
+            pid = int(folder.name)
+            if pid != os.getpid() and os.getsid(pid) == os.getpid():  # a worker leads its session
+                os.kill(pid, signal.SIGKILL)
+
+
 def end_with_supervisor(lifeline: int) -> None:
     """Let the kernel kill this process group when the pipe *lifeline* has no writer any more."""
     os.set_inheritable(lifeline, False)

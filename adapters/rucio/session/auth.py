@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from adapters.worker import kill_commands
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import from_unix
 from hydrator.domain.ports import TokenValidity
@@ -70,6 +71,7 @@ class CommandToken:
         except (OSError, ValueError) as exc:
             raise CatalogueDenied(name, f"token_command {command[0]} cannot be run: {exc}") from None
         except subprocess.TimeoutExpired:
+            kill_commands()  # run has killed the command, but not what it started
             seconds = self._settings.timeout.total_seconds()
             raise CatalogueDenied(
                 name, f"token_command {command[0]} took longer than {seconds:g} s"

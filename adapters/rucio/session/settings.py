@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from adapters.http.oauth import ClientSettings
@@ -58,7 +57,7 @@ class RucioSettings:
     timeout: timedelta = timedelta(seconds=30)
     deadline: timedelta = timedelta(seconds=120)
     site_attribute: str | None = "site"
-    sites: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sites: Mapping[str, str] = field(default_factory=dict)
     attributes_every: timedelta = timedelta(minutes=10)
     verify_every: timedelta = timedelta(minutes=10)
     expiry_margin: timedelta = timedelta(hours=6)

@@ -2,16 +2,24 @@
 
 import base64
 import json
+from contextlib import closing
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from adapters.http.oauth import ClientCredentials, ClientSettings
+from adapters.remote import RemoteObject
 from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.session.auth import CommandToken
+from adapters.worker import Worker
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import from_unix
+from hydrator.wiring.catalogue_worker import encode_recipe
+from hydrator.wiring.catalogues import CATALOGUE_WORKER
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
+from testbed.patience import wait_for
 from tests.factories import MINUTE, NOON
 
 pytestmark = pytest.mark.outside
@@ -92,9 +100,27 @@ def test_a_token_command_without_a_token_is_denied_without_its_output(make, scri
     assert "\n" not in str(failure.value)
 
 
-def test_a_token_command_that_hangs_ends_at_its_timeout(make):
-    with pytest.raises(CatalogueDenied, match=r"longer than 0\.2 s"):
-        make("exec sleep 60", timeout=timedelta(seconds=0.2)).token()
+@pytest.mark.parametrize("end", ["wait", "exit"])
+def test_a_token_command_that_hangs_ends_at_its_timeout_with_what_it_started(tmp_path, end):
+    """The child holds the output open, so a command that has ended hangs, too. The worker goes on."""
+    settings = RucioSettings(
+        name="rucio", url="http://r", account="a", token_dir=tmp_path, timeout=timedelta(seconds=1)
+    )
+    script = f"trap '' TERM; sleep 1000 & echo $! >> {tmp_path}/children; {end}"
+    recipe = encode_recipe(partial(CommandToken, settings, ("sh", "-c", script)))
+    with closing(Worker(CATALOGUE_WORKER, limit_bytes=500_000_000, setup=recipe)) as worker:
+        bearer = RemoteObject("rucio", worker, 60, lambda method, reason: AssertionError(reason))
+        for _ in range(2):
+            with pytest.raises(CatalogueDenied, match=r"longer than 1 s"):
+                bearer.token()
+        children = (tmp_path / "children").read_text().split()
+        assert len(children) == 2
+        files = [Path("/proc", child, "status") for child in children]
+        wait_for(
+            lambda: all(not file.exists() or "zombie" in file.read_text() for file in files),
+            "end of the children",
+        )
+        assert worker.restart_count == 0
 
 
 def test_a_missing_token_command_is_denied(tmp_path):
