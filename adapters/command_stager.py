@@ -15,14 +15,17 @@ other  unknown: the command may have done something; so is the end of the worker
 
 import json
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import IO, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from adapters.untrusted_text import Record, is_text, quote_excerpt
+from adapters.worker import kill_commands
 from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.redaction import sanitize
@@ -46,6 +49,8 @@ _MAX_TEXT_CHARS = 500
 _STATES = {state.name.lower(): state for state in RequestState}
 _EXIT_REFUSED = 3
 _ERROR_BYTES = 2000
+_MAX_OUTPUT_BYTES = 16 * 1024 * 1024
+"""Some 75,000 rules of 220 bytes, for which the worker takes 140 MB; the shortest lines take 240 MB."""
 
 
 class BadLine(ValueError):
@@ -181,6 +186,14 @@ def parse_answer(output: bytes) -> StagingAnswer:
     return StagingAnswer(tuple(rules.values()), {did: size for did, size in sizes.items() if size}, spaces)
 
 
+def _read(stream: IO[bytes]) -> bytes:
+    """Return what a command writes to *stream*; kill the command if this is too much."""
+    output = stream.read(_MAX_OUTPUT_BYTES + 1)
+    if len(output) > _MAX_OUTPUT_BYTES:
+        kill_commands()
+    return output
+
+
 class CommandStager:
     """A Stager called *name*, the name of the catalogue, that runs the command *words*."""
 
@@ -240,19 +253,29 @@ class CommandStager:
 
         Raises:
             StagingRefused: the command refused the action.
-            StagingFailed: it did not start, or ended with another status.
+            StagingFailed: it did not start, wrote too much, or ended with another status.
         """
         given = json.dumps({"version": VERSION, "action": action, **values}, sort_keys=True)
         try:
-            done = subprocess.run(self._words, input=given.encode() + b"\n", capture_output=True, check=False)
+            with tempfile.TemporaryFile() as file:  # no pipe, which blocks the writer until it is read
+                file.write(given.encode() + b"\n")
+                file.seek(0)
+                process = subprocess.Popen(
+                    self._words, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                )
         except (OSError, ValueError) as failure:
             raise StagingFailed(self.name, f"{self._words[0]} cannot be run: {failure}") from None
-        if done.returncode == 0:
-            return done.stdout
-        lines = done.stderr[-_ERROR_BYTES:].decode("utf-8", "replace").split("\n")
+        with process, ThreadPoolExecutor() as threads:
+            output, errors = threads.map(_read, (process.stdout, process.stderr))
+        if max(len(output), len(errors)) > _MAX_OUTPUT_BYTES:
+            reason = f"the command wrote more than {_MAX_OUTPUT_BYTES // 2**20} MiB, and was killed"
+            raise StagingFailed(self.name, f"the action {action}: {reason}")
+        if process.returncode == 0:
+            return output
+        lines = errors[-_ERROR_BYTES:].decode("utf-8", "replace").split("\n")
         last = next(
-            (line.strip() for line in reversed(lines) if line.strip()), f"exit status {done.returncode}"
+            (line.strip() for line in reversed(lines) if line.strip()), f"exit status {process.returncode}"
         )
-        if done.returncode == _EXIT_REFUSED:
+        if process.returncode == _EXIT_REFUSED:
             raise StagingRefused(self.name, last)
         raise StagingFailed(self.name, f"the action {action}: {last}")

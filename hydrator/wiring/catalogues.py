@@ -218,8 +218,6 @@ _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The list of 200,000 files, or the rules of an account, in one line."""
 _DMAPI_SECONDS = 120.0
 """Two times the limit of one question to a DMAPI server."""
-_MAX_RULES_BYTES = 16 * 1024 * 1024
-"""The answer of a command of [staging]: some 100,000 rules."""
 _COMMAND_BYTES = 500_000_000
 """The largest size of the worker that runs a command of [staging], and of the command; its output counts."""
 _COMMAND_SECONDS = 60.0
@@ -398,7 +396,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
             CATALOGUE_WORKER,
             limit_bytes=_COMMAND_BYTES,
             setup=encode_recipe(partial(CommandStager, source.name, one.command)),
-            max_line_bytes=_MAX_RULES_BYTES,
+            max_line_bytes=_MAX_ANSWER_BYTES,
         )
         return cast("Stager", RemoteObject(source.name, worker, _COMMAND_SECONDS, fail))
     if isinstance(source, RucioSource):
