@@ -335,6 +335,7 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
             ("wrap", "-d", "o:1", "--", "condor_submit_dag", "x.sub"),
             "x.sub is not a DAG file; a submit file is for condor_submit",
         ),
+        (("filter", "x.sub", "--datasets-file", "none"), "--datasets-file none: no dataset is named"),
         (("filter", "plain.sub"), "did you mean +RequiredDatasets?"),
         (
             ("wrap", "-d", "A=o:1", "--", "condor_submit_dag", "x.dag", "x.dag"),
@@ -352,7 +353,12 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
     (tmp_path / "plain.sub").write_text('RequiredDatasets = {"o:1"}\nqueue\n')
     (tmp_path / "endless.sub").write_text("L = $(M)\nM = $(L)\n+RequiredDatasets = {$(L)}\nqueue\n")
     (tmp_path / "bad.sub").write_text('+RequiredDatasets = {"$(item)"}\nqueue item in (o:1 o)d)\n')
-    for name, text in {"jobs": "JOBS A a.sub\n", "words": "hello world\n", "bytes": "\x00\n"}.items():
+    for name, text in {
+        "none": "# later\n\n",
+        "jobs": "JOBS A a.sub\n",
+        "words": "hello world\n",
+        "bytes": "\x00\n",
+    }.items():
         (tmp_path / name).write_text(text)
     done = hydrator(*words, cwd=tmp_path, status=2)
     assert sentence in done.stderr.decode()

@@ -63,6 +63,10 @@ class DatasetOptions:
                 )
         lines = read_input_file(file).decode("utf-8-sig", "replace").splitlines() if file else []
         self.file_dids = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+        if file and not self.file_dids:
+            raise ConfigError(
+                [f"--datasets-file {file}: no dataset is named: name one, or leave the option out"]
+            )
 
     @property
     def has_options(self) -> bool:
