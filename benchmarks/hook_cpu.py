@@ -19,7 +19,7 @@ from hydrator.config import Settings
 from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.state import ReconcileState
-from hydrator.server.app import build_app
+from hydrator.server.app import Sources, build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from testbed.pool import Pool, SiteSpec
@@ -59,7 +59,7 @@ def serve_ads(ads: Sequence[SiteAd]) -> Iterator[str]:
     def view() -> ServerState:
         return ServerState(ads=by_site, now=from_unix(time.time()))
 
-    server = HttpServer(build_app(view, CollectorRegistry()), "127.0.0.1", 0)
+    server = HttpServer(build_app(Sources(view), CollectorRegistry()), "127.0.0.1", 0)
     server.start()
     try:
         assert server.url

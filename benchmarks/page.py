@@ -12,7 +12,7 @@ from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import build_view
-from hydrator.server.app import build_app
+from hydrator.server.app import Sources, build_app
 from hydrator.server.view import ServerState
 
 from .material import NOW, dids, wants
@@ -53,7 +53,7 @@ def build_state(site_count: int, dataset_count: int) -> ServerState:
 
 def measure_page(state: ServerState, count: int) -> tuple[list[float], int]:
     """Return the CPU seconds of *count* requests of the overview, and its bytes."""
-    transport = httpx.ASGITransport(app=build_app(lambda: state, CollectorRegistry()))
+    transport = httpx.ASGITransport(app=build_app(Sources(lambda: state), CollectorRegistry()))
     client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
     with asyncio.Runner() as runner:
         taken = [measure_cpu(lambda: runner.run(client.get("/"))) for _ in range(count)]

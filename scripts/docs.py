@@ -35,11 +35,11 @@ from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.overview.facts import DatasetSource
 from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.why.query import WhyResult
 from hydrator.domain.ads.contract import ON_JOBS, ON_RUNS, ON_SLOTS, ON_SLOTS_ONLY
 from hydrator.reconcile.history import DatasetChange
-from hydrator.reconcile.snapshot.memory import DatasetSource
 from hydrator.reconcile.view import (
     ActionView,
     CatalogueView,
@@ -54,7 +54,7 @@ from hydrator.reconcile.view import (
     ReadBackView,
     SiteView,
 )
-from hydrator.server.app import build_app
+from hydrator.server.app import Sources, build_app
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.server.middleware import AuthMiddleware
 from hydrator.submit import pool_config as poolconfig
@@ -333,7 +333,7 @@ def keys_of(shape: Any) -> str:  # noqa: ANN401 - any annotation
 
 def http() -> str:
     """Return the page of all HTTP routes, with the token that each needs."""
-    app = build_app(_no_state, CollectorRegistry())
+    app = build_app(Sources(_no_state), CollectorRegistry())
     routes = [route for route in app.routes if isinstance(route, Route)]
     listed = (
         (code(route.path.replace(":path", "")), _role_of(route), _purpose_of(route)) for route in routes

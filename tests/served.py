@@ -6,16 +6,21 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from hydrator.server.app import build_app
+from hydrator.server.app import Sources, build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits import ConnectionLimiter
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 
 
-def app_of(state: ServerState, **parts: Any) -> Starlette:
-    """Return an app that answers from *state*; *parts* are those of :func:`hydrator.server.app.build_app`."""
-    return build_app(lambda: state, CollectorRegistry(), **parts)
+def app_of(look: ServerState | Callable[[], ServerState], **parts: Any) -> Starlette:
+    """Return an app that answers from a state, or from what *look* returns.
+
+    *parts* are those of `Sources`, and of `build_app`.
+    """
+    sources = {name: parts.pop(name) for name in Sources.__slots__ if name in parts}
+    get_state = look if callable(look) else lambda: look
+    return build_app(Sources(get_state, **sources), CollectorRegistry(), **parts)
 
 
 def server_of(
@@ -27,5 +32,5 @@ def server_of(
     **parts: Any,
 ) -> HttpServer:
     """Return a server, to be started, that answers from what *look* returns; *parts* as for `app_of`."""
-    asgi = build_app(look, CollectorRegistry(), **parts)
+    asgi = app_of(look, **parts)
     return HttpServer(asgi, certificate=certificate, limiter=limiter, on_stop=on_stop)

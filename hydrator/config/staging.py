@@ -11,7 +11,11 @@ Mode = Literal["off", "propose", "request"]
 MODES: Final = ("off", "propose", "request")
 """The modes, lowest first: of several modes that apply, the lowest decides."""
 Terabytes = Annotated[float, Field(ge=0, le=1_000_000)]
-_TERABYTE: Final = 10**12
+
+
+def to_bytes(terabytes: Terabytes) -> int:
+    """Return *terabytes* in bytes."""
+    return round(terabytes * 10**12)
 
 
 class StagingCatalogueSettings(Section):
@@ -44,10 +48,6 @@ class StagingSiteSettings(Section):
         " report the free space (0: then nothing is requested)",
     )
 
-    @property
-    def space_bytes(self) -> int:
-        return round(self.space_tb * _TERABYTE)
-
 
 class StagingLimits(Section):
     """Limits of the requests, in 10^12 bytes (TB); the catalogue's own limits come on top."""
@@ -60,10 +60,6 @@ class StagingLimits(Section):
     hour_requests: int = Field(10, ge=0, le=100_000, description="requests in 60 minutes")
     floor_tb: Terabytes = Field(3, description="free space that a request leaves at its site at least")
     approval_tb: Terabytes = Field(2, description="a larger request waits for `hydrator staging approve`")
-
-    def bytes_of(self, name: Literal["request", "site", "total", "floor", "approval"]) -> int:
-        """Return the limit *name* in bytes."""
-        return round(float(getattr(self, f"{name}_tb")) * _TERABYTE)
 
 
 class StagingSettings(Section):

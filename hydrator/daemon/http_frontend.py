@@ -20,6 +20,7 @@ from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange
+from hydrator.server.app import Sources
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import explain_for_job
@@ -76,16 +77,15 @@ class HttpFrontend:
             server.check_address()
 
     def _build_server(self, settings: Settings, registry: CollectorRegistry) -> HttpServer:
-        return self.machine.build_http_server(
-            settings.publish.http,
+        sources = Sources(
             self.build_state,
-            registry,
-            partial(explain_job, self.context),
             self.get_version,
+            partial(explain_job, self.context),
             partial(read_changes, self.context.store),
             partial(read_cluster, self.context.settings) if settings.demand.ask_schedds else None,
             partial(find_datasets, settings),
         )
+        return self.machine.build_http_server(settings.publish.http, sources, registry)
 
     def get_version(self) -> object:
         """Return a value that changes with the content of the pages, without the work of building it."""

@@ -251,7 +251,7 @@ class _Sites:
         return [source for rate, source in rates if rate > 0]
 
 
-class _Kind:
+class _AlikeJobs:
     """Idle jobs with the same request, of sets at the same sites: they differ only in bytes and numbers.
 
     Attributes:
@@ -306,7 +306,7 @@ class _Jobs:
     """Idle jobs of one set and mode that ask for the same resources, in one round."""
 
     group: Group
-    kind: _Kind
+    kind: _AlikeJobs
     size: SetBytes
     lanes: Mapping[int, int]
     idle: int
@@ -324,12 +324,12 @@ class _Round:
         self._interval, self._lateness, self._room = interval, lateness, interval + lateness
         self._round = memory.round + 1
         self._sites = _Sites(pool)
-        self._kinds: dict[tuple[tuple[Holders, ...], Resources], _Kind] = {}
+        self._kinds: dict[tuple[tuple[Holders, ...], Resources], _AlikeJobs] = {}
         self._jobs: dict[Group, _Jobs] = {}
         self._leases: dict[Group, Lease] = {}
         self._openings: defaultdict[Site, dict[str, Opening]] = defaultdict(dict)
         self._open_bytes = {False: 0, True: 0}  # by is_refused
-        self._closed: dict[tuple[_Kind, bool], Site] = {}  # a full link, where no route has room
+        self._closed: dict[tuple[_AlikeJobs, bool], Site] = {}  # a full link, where no route has room
         self._leased_sets: Counter[Site] = Counter()  # by source
         self._backlog: Counter[Site] = Counter()
         self._waiting_cores: defaultdict[Site, float] = defaultdict(float)  # by home
@@ -456,7 +456,7 @@ class _Round:
             if size is None:
                 continue
             name = tuple(size.on_disk), waiting.request
-            kind = kinds.get(name) or kinds.setdefault(name, _Kind(*name, self._sites))
+            kind = kinds.get(name) or kinds.setdefault(name, _AlikeJobs(*name, self._sites))
             idle = sum(waiting.lanes.values())
             group = waiting.key, waiting.request, waiting.is_auto
             turn, watch = memory.turns.get(group, Turn(self._round)), memory.watches.get(group)
@@ -518,7 +518,7 @@ class _Round:
         own_seconds = self._waiting_cores[site] / self._sites.cores[site] * self._pool.run_seconds
         return is_short and own_seconds < self._lateness
 
-    def _find_useful(self, kind: _Kind, *, is_short: bool) -> list[_Route]:
+    def _find_useful(self, kind: _AlikeJobs, *, is_short: bool) -> list[_Route]:
         return [route for route in kind.routes if self._is_useful(route[0], kind.request, is_short)]
 
     # decisions
@@ -547,7 +547,7 @@ class _Round:
             return Outlook(Reason.TURN, (), len(self._leases))
         return self._choose_reads(jobs, self._find_reads(jobs.size, routes), is_short)
 
-    def _find_shortest(self, size: SetBytes, kind: _Kind) -> float:
+    def _find_shortest(self, size: SetBytes, kind: _AlikeJobs) -> float:
         """Return the seconds of the shortest read of a set, from the fastest sources."""
         partial = self._find_reads(size, [route for route in kind.routes if route[0] in size.partial])
         whole = (sum(size.on_disk[part] / rate for part, rate in rates.items()) for rates in kind.best_rates)

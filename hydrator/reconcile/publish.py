@@ -53,13 +53,12 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Clock, Publisher, RejectionReporter
 from hydrator.reconcile.evaluate import Answer, Answers
-from hydrator.reconcile.poll import ParallelWorkers, UnfinishedWork
 from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.rivals import RivalDetector, find_recent_writers
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import ReconcileState
-from hydrator.reconcile.threads import Threads
+from hydrator.reconcile.threads import ParallelWorkers, Threads, UnfinishedWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
 """Threads: work beside the caller, and waits for it. The simulation has its own, in virtual time."""
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from contextvars import copy_context
-from datetime import timedelta
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from hydrator.domain.ports import Clock
 
 _T = TypeVar("_T")
 
@@ -38,3 +41,55 @@ class Threads:
 
 THREADS = Threads()
 """The threads of this process; they hold no state."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedWork:
+    """Work that began at ``started_at`` and has not finished."""
+
+    started_at: datetime
+
+    @property
+    def reason(self) -> str:
+        """Return a sentence that says since when the answer is missing."""
+        return f"no answer yet to the request of {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+class ParallelWorkers(Generic[_T]):
+    """Threads that do one piece of work at a time for each part of the daemon, such as a publisher.
+
+    The name of each thread is *name* and the name of the part, such as ``publisher collector``.
+    """
+
+    def __init__(self, name: str, clock: Clock, threads: Threads) -> None:
+        self._name = name
+        self._clock = clock
+        self._threads = threads
+        self._running_work: dict[str, tuple[datetime, Future[_T]]] = {}
+
+    def run(
+        self, work: Mapping[str, Callable[[], _T]], timeout: timedelta | None
+    ) -> dict[str, _T | UnfinishedWork]:
+        """Run the *work* of each part; return its result, or UnfinishedWork after *timeout*.
+
+        Without a *timeout*, wait for all results. A part that is still busy with earlier work gets no new
+        work: return the result of the earlier work, once there is one.
+        """
+        for part, piece in work.items():
+            if part not in self._running_work:
+                future = self._threads.start(f"{self._name} {part}", piece)
+                self._running_work[part] = (self._clock(), future)
+        self._threads.wait([self._running_work[part][1] for part in work], timeout)
+        return {part: self._take_result(part) for part in work}
+
+    def find_unfinished(self, part: str) -> UnfinishedWork | None:
+        """Return the work that *part* is still busy with, or None. Drop the result of finished work."""
+        result = self._take_result(part) if part in self._running_work else None
+        return result if isinstance(result, UnfinishedWork) else None
+
+    def _take_result(self, part: str) -> _T | UnfinishedWork:
+        since, future = self._running_work[part]
+        if not future.done():
+            return UnfinishedWork(since)
+        del self._running_work[part]
+        return future.result()

@@ -5,6 +5,7 @@ The app cannot change the state: it only gets a function that returns the presen
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -28,7 +29,7 @@ from .limits import RateLimiter
 from .metrics import HttpMetrics
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH
-from .pages.routes import ChangeReader, PageRoutes, read_no_changes
+from .pages.routes import ChangeReader, PageRoutes
 from .pages.run import ClusterQuestions, ClusterReader
 from .responses import error_response, internal_error_response
 
@@ -36,42 +37,56 @@ _Guard = Callable[[Role], list[Middleware]]
 """Returns the middleware of a route that requires a role."""
 
 
-def build_app(
-    get_state: StateGetter,
-    registry: CollectorRegistry,
-    *,
-    authenticator: TokenAuthenticator | None = None,
-    explain_job: JobExplainer | None = None,
-    policy: RequestPolicy | None = None,
-    live: LiveUpdates | None = None,
-    read_changes: ChangeReader = read_no_changes,
-    read_cluster: ClusterReader | None = None,
-    find_datasets: DatasetFinder = lambda _patterns: (),
-) -> Starlette:
-    """Build the app. Without an *authenticator* every client may read everything, but not ask about jobs.
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The functions that the server gets its answers from.
 
-    Args:
+    Attributes:
         get_state: returns the present state.
-        registry: the metrics of ``/metrics``; the app adds the counts of requests.
-        authenticator: decides which token may use which route.
+        get_version: returns a value that changes with the content of the pages.
         explain_job: explains why a job is idle, to clients with a token; None for no such page.
-        policy: the limits of requests.
-        live: notifies open pages of changes; None if nothing ever changes.
         read_changes: returns the last changes of a site's ad, newest first, each with its time.
         read_cluster: reads the jobs of a cluster, for their page; None if the daemon asks no schedds.
         find_datasets: searches the catalogues by patterns.
     """
-    explain_job = explain_job if authenticator else None
+
+    get_state: StateGetter
+    get_version: Callable[[], object] = lambda: None
+    explain_job: JobExplainer | None = None
+    read_changes: ChangeReader = lambda _site: ()
+    read_cluster: ClusterReader | None = None
+    find_datasets: DatasetFinder = lambda _patterns: ()
+
+
+def build_app(
+    sources: Sources,
+    registry: CollectorRegistry,
+    *,
+    authenticator: TokenAuthenticator | None = None,
+    policy: RequestPolicy | None = None,
+    live: LiveUpdates | None = None,
+) -> Starlette:
+    """Build the app. Without an *authenticator* every client may read everything, but not ask about jobs.
+
+    Args:
+        sources: the functions that it gets its answers from.
+        registry: the metrics of ``/metrics``; the app adds the counts of requests.
+        authenticator: decides which token may use which route.
+        policy: the limits of requests.
+        live: notifies open pages of changes of the version.
+    """
+    get_state = sources.get_state
+    explain_job = sources.explain_job if authenticator else None
     policy = policy or RequestPolicy()
-    live = live or LiveUpdates(lambda: None)
-    clusters = ClusterQuestions(read_cluster) if read_cluster else None
-    pages = PageRoutes(get_state, live, explain_job is not None, read_changes, clusters)
+    live = live or LiveUpdates(sources.get_version)
+    clusters = ClusterQuestions(sources.read_cluster) if sources.read_cluster else None
+    pages = PageRoutes(get_state, live, explain_job is not None, sources.read_changes, clusters)
     guard = partial(_build_guard, authenticator, policy.rate_limiter)
     ad_route = AdRoute(get_state, is_public=authenticator is None)
     routes = [
         *_build_page_routes(pages, live, guard),
         *_build_data_routes(
-            StateRoutes(get_state, registry), ad_route, SearchRoute(get_state, find_datasets), guard
+            StateRoutes(get_state, registry), ad_route, SearchRoute(get_state, sources.find_datasets), guard
         ),
         Route("/why", JobRoute(get_state, explain_job).get, middleware=guard(Role.READ)),
     ]

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 
 from hydrator.config import Settings
+from hydrator.config.staging import to_bytes
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
 from hydrator.domain.model import Site, Unseen
@@ -169,7 +170,7 @@ class StagingController:
                     odd = answer.unread.keys() & query.rules
                     self._problems.update((f"rule {rule}", answer.unread[rule]) for rule in odd)
                     facts.keep(query, answer, now)
-                    unknown = self._settings.limits.bytes_of("request")
+                    unknown = to_bytes(self._settings.limits.request_tb)
                     table = follow_rules(table, name, query, answer, unknown, now)
                 answered.append(facts)
             except CatalogueError as error:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from hydrator.config import Settings
+from hydrator.config.staging import to_bytes
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import format_duration, format_time, matches_any
@@ -112,10 +113,10 @@ def build_overview(
         tuple(row for row in plan.not_asked if is_shown(*row.dids)),
         {f"{did} at {site}": rule for (did, site), rule in sorted(plan.joined.items()) if is_shown(did)},
         (
-            LimitRow("total_tb", "", taken.pop(None, 0), limits.bytes_of("total")),
+            LimitRow("total_tb", "", taken.pop(None, 0), to_bytes(limits.total_tb)),
             LimitRow("hour_requests", "", count_last_hour(table, now), limits.hour_requests),
             *(
-                LimitRow("site_tb", site or "", n, limits.bytes_of("site"))
+                LimitRow("site_tb", site or "", n, to_bytes(limits.site_tb))
                 for site, n in sorted(taken.items(), key=str)
             ),
         ),

@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from hydrator.config.staging import StagingSettings
+from hydrator.config.staging import StagingSettings, to_bytes
 from hydrator.domain.model import DatasetState, Did, Site
 from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import take_turns
@@ -480,7 +480,7 @@ class Planner:
         """Return the free bytes at *site*, before those on their way arrive; None or a text if unknown."""
         if site in facts.answer.spaces:
             return facts.answer.spaces[site]
-        given = self.settings.sites[site].space_bytes
+        given = to_bytes(self.settings.sites[site].space_tb)
         return max(0, given - self._arrived[site]) if given else None
 
     def _find_tape(self, did: Did, site: Site) -> Site | None:
@@ -533,9 +533,9 @@ class Planner:
         """
         limits = self.settings.limits
         rows = [
-            (limits.bytes_of("request"), 0, "for one request"),
-            (limits.bytes_of("site"), self._taken[site], f"on the way to {site}"),
-            (limits.bytes_of("total"), self._taken[None], "of all requests and pins"),
+            (to_bytes(limits.request_tb), 0, "for one request"),
+            (to_bytes(limits.site_tb), self._taken[site], f"on the way to {site}"),
+            (to_bytes(limits.total_tb), self._taken[None], "of all requests and pins"),
         ][2 * is_pin :]
         for limit, taken, what in rows:
             if taken + size > limit:
@@ -557,7 +557,7 @@ class Planner:
         """
         if not isinstance(space, int):
             return f"the free space of {site} is unknown" + (f": {space}" if space else "")
-        coming, floor = self._taken[site], self.settings.limits.bytes_of("floor")
+        coming, floor = self._taken[site], to_bytes(self.settings.limits.floor_tb)
         if space - coming - size >= floor:
             return ""
         return (
@@ -609,7 +609,7 @@ class Planner:
         mode: str = self.settings.mode_at(facts.name, site)
         if not is_pin and (decision := self.table.decisions.get(name)):
             mode = "reject" if decision.verb == "reject" else mode
-        elif not is_pin and mode == "request" and total > self.settings.limits.bytes_of("approval"):
+        elif not is_pin and mode == "request" and total > to_bytes(self.settings.limits.approval_tb):
             mode, text = "approve", f"{what} wait for `hydrator staging approve {name}`"
         return Batch(tuple(requests), mode, text)
 

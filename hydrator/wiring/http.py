@@ -1,21 +1,17 @@
 """HTTP: build the daemon's server from [publish.http]."""
 
 import time
-from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpServerSettings
 from hydrator.server.api.live import LiveUpdates
-from hydrator.server.app import build_app
+from hydrator.server.app import Sources, build_app
 from hydrator.server.auth import TokenAuthenticator
-from hydrator.server.handlers import DatasetFinder, JobExplainer, StateGetter
 from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.limits import ConnectionLimiter, RateLimiter, build_allowed_hosts
 from hydrator.server.metrics import build_cut_counter
 from hydrator.server.middleware import RequestPolicy
-from hydrator.server.pages.routes import ChangeReader, read_no_changes
-from hydrator.server.pages.run import ClusterReader
 from hydrator.server.tls import TlsCertificate
 
 _REQUESTS_PER_SECOND, _REQUESTS_BURST = 500, 2000
@@ -24,40 +20,28 @@ _REQUESTS_PER_SECOND, _REQUESTS_BURST = 500, 2000
 
 def build_http_server(
     http: HttpServerSettings,
-    get_state: StateGetter,
+    sources: Sources,
     registry: CollectorRegistry,
-    explain_job: JobExplainer | None = None,
-    get_version: Callable[[], object] = lambda: None,
-    read_changes: ChangeReader = read_no_changes,
-    read_cluster: ClusterReader | None = None,
-    find_datasets: DatasetFinder = lambda _patterns: (),
     limiter: ConnectionLimiter | None = None,
 ) -> HttpServer:
-    """Build the server, but do not start it; only clients with a token may call *explain_job*.
-
-    *get_version* returns a value that changes with the pages. These show *read_changes* and *read_cluster*.
-    *find_datasets* searches the catalogues. *limiter* has the limits of connections, by default its own.
+    """Build the server, but do not start it. *limiter* has the limits of connections, by default its own.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
     """
     authenticator = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
     proxied = http.behind_proxy or http.socket is not None
-    live = LiveUpdates(get_version)
+    live = LiveUpdates(sources.get_version)
     limiter = limiter or ConnectionLimiter()
     limiter.on_cut = build_cut_counter(registry)
     if proxied:  # all clients have the proxy's address
         limiter.max_per_address = limiter.max_connections
     asgi = build_app(
-        get_state,
+        sources,
         registry,
         authenticator=authenticator,
-        explain_job=explain_job,
         policy=_request_policy(http, has_tokens=authenticator is not None, proxied=proxied),
         live=live,
-        read_changes=read_changes,
-        read_cluster=read_cluster,
-        find_datasets=find_datasets,
     )
     return HttpServer(
         asgi,

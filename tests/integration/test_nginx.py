@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.domain.model import SiteAd, Snapshot, to_unix
 from hydrator.server.api.live import LiveUpdates
-from hydrator.server.app import build_app
+from hydrator.server.app import Sources, build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.handlers import AS_OF_HEADER
 from hydrator.server.http_server import HttpServer
@@ -34,7 +34,7 @@ class Behind:
         self.tokens = tokens
         self.access = TokenAuthenticator.open(tokens)
         self.asgi = build_app(
-            self.view,
+            Sources(self.view),
             CollectorRegistry(),
             authenticator=self.access,
             policy=RequestPolicy(behind_proxy=True),

@@ -371,7 +371,7 @@ class World:
             threads,
             lambda: VirtualScheduler(self.loop, process, self.clock),  # type: ignore[arg-type, return-value]
             lambda settings, clock, get_url=None: self._assemble(process, settings, clock, get_url),
-            lambda _http, get_state, *_rest: self._build_server(process, get_state),
+            lambda _http, sources, *_rest: self._build_server(process, sources.get_state),
         )
         self.loop.spawn("main", process, lambda: self._run_daemon(process, settings, store, machine))
         return None

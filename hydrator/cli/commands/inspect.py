@@ -85,8 +85,7 @@ def datasets(
     """Print the state of every demanded dataset at each site."""
     from hydrator.cli.output import tables as show
     from hydrator.config import load
-    from hydrator.diagnostics.overview.facts import load_facts
-    from hydrator.reconcile.snapshot.memory import provenance_rows
+    from hydrator.diagnostics.overview.facts import load_facts, provenance_rows
     from hydrator.reconcile.view import build_datasets, find_unseen
     from hydrator.state.store import Store
     from hydrator.submit.nearest_names import add_similar_names

@@ -20,10 +20,10 @@ from hydrator.domain.text import (
 from hydrator.domain.text import format_count as counted
 from hydrator.domain.units import UnixTime
 from hydrator.reconcile.history import DatasetChange
-from hydrator.reconcile.snapshot.memory import DatasetSource
 from hydrator.reconcile.view import CycleView, DatasetView, DemandView, PacingView, SiteView
 
 if TYPE_CHECKING:
+    from hydrator.diagnostics.overview.facts import DatasetSource
     from hydrator.staging.overview import StagingOverview
 
 _MAX_LINES = 5
@@ -183,7 +183,7 @@ def _dataset_cells(row: DatasetView, now: datetime) -> Iterable[tuple[str, ...]]
         note = ""  # it is about the dataset, and one text; a long one on each line took most of the time
 
 
-def print_provenance(rows: Iterable[DatasetSource], now: datetime) -> None:
+def print_provenance(rows: "Iterable[DatasetSource]", now: datetime) -> None:
     """Print the sources of datasets' states."""
     cells = []
     for row in rows:

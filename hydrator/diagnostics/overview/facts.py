@@ -1,15 +1,18 @@
 """Saved facts about datasets, as the commands read them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from hydrator.config import Settings
 from hydrator.diagnostics.overview.saved import load_view
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.openings import OPENINGS_REPORT, PacedCycle
 from hydrator.domain.ads.set_answers import read_shares
-from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot
+from hydrator.domain.model import DaemonKnowledge, DatasetState, Demand, Did, Site, Snapshot, to_unix
+from hydrator.domain.provenance import describe_provenance, provenance_to_row
+from hydrator.domain.units import Share, UnixTime
 from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.site_ads import SetFacts
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -75,3 +78,75 @@ def _find_dids_without_room(
             for did in entry.dids
         )
     return without_room
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSource:
+    """One catalogue's record of a dataset at a site.
+
+    Attributes:
+        did: scope:name.
+        catalogue: catalogue of this record.
+        unseen: reason why its last poll brought no answer about the dataset.
+        site: site; null: at no site.
+        state: its state there.
+        as_of: time of the record.
+        why: one line.
+        fraction: share on disk there.
+        storage: storage element.
+        call: query to the catalogue.
+        provenance: all that the catalogue said about the state; only the fields that it gave.
+    """
+
+    did: Did
+    catalogue: str
+    unseen: str | None
+    site: Site | None
+    state: DatasetState | None
+    as_of: UnixTime | None
+    why: str
+    fraction: Share | None = None
+    storage: str = ""
+    call: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+def provenance_rows(
+    memories: Mapping[str, CatalogueMemory], dids: Sequence[Did], *, now: datetime
+) -> list[DatasetSource]:
+    """Return each catalogue's last record of each of *dids*.
+
+    There is one row for each site with the dataset, or one row without a site. If the catalogue's last poll
+    did not answer for the dataset, the row has an earlier answer, and ``unseen`` says why the last
+    poll has no answer.
+    """
+    return [
+        row
+        for did in dids
+        for catalogue, memory in sorted(memories.items())
+        for row in _catalogue_rows(catalogue, memory, did, now)
+    ]
+
+
+def _catalogue_rows(
+    catalogue: str, memory: CatalogueMemory, did: Did, now: datetime
+) -> Iterator[DatasetSource]:
+    record, unseen = memory.records.get(did), memory.unseen_reasons.get(did)
+    read_at = (record and record.read_at) or memory.answered_at
+    if record is None:
+        why = unseen or "the catalogue was not queried yet"
+        yield DatasetSource(did, catalogue, unseen, None, None, None, why)
+    elif not record.facts:
+        why = "the catalogue has no replica of the dataset"
+        yield DatasetSource(did, catalogue, unseen, None, None, _to_unix(read_at), why)
+    for site, fact in sorted(record.facts.items()) if record else ():
+        source, as_of = fact.provenance, fact.as_of or read_at
+        why, row = describe_provenance(source, now), provenance_to_row(source)
+        yield DatasetSource(
+            did, catalogue, unseen, site, fact.state, _to_unix(as_of), why,
+            fact.fraction, source.storage, source.call, row,
+        )  # fmt: skip
+
+
+def _to_unix(at: datetime | None) -> UnixTime | None:
+    return to_unix(at) if at else None

@@ -1,4 +1,4 @@
-"""Memory of one catalogue: its last answer about each dataset, and the rows that ``datasets --why`` shows.
+"""Memory of one catalogue: its last answer about each dataset.
 
 From poll to poll, nearly all facts are unchanged except for their age, and each record that changed is
 written to the disk. So a record of the last complete answer has no time of its own (``read_at`` is None):
@@ -8,14 +8,11 @@ renew has a time. For example, a catalogue answers at 12:00 about L1 and L2: no 
 unchanged, and that of L2 gets the time 12:00.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
-from hydrator.domain.model import DatasetState, Did, Fact, Seen, Site, add_time, to_unix
-from hydrator.domain.provenance import describe_provenance, provenance_to_row
-from hydrator.domain.units import Share, UnixTime
+from hydrator.domain.model import Did, Fact, Seen, Site, add_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,75 +65,3 @@ class CatalogueMemory:
         record = self.records.get(did)
         fact = record.facts.get(site) if record else None
         return add_time(fact, record.read_at or self.answered_at) if record and fact else None
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetSource:
-    """One catalogue's record of a dataset at a site.
-
-    Attributes:
-        did: scope:name.
-        catalogue: catalogue of this record.
-        unseen: reason why its last poll brought no answer about the dataset.
-        site: site; null: at no site.
-        state: its state there.
-        as_of: time of the record.
-        why: one line.
-        fraction: share on disk there.
-        storage: storage element.
-        call: query to the catalogue.
-        provenance: all that the catalogue said about the state; only the fields that it gave.
-    """
-
-    did: Did
-    catalogue: str
-    unseen: str | None
-    site: Site | None
-    state: DatasetState | None
-    as_of: UnixTime | None
-    why: str
-    fraction: Share | None = None
-    storage: str = ""
-    call: str = ""
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-
-def provenance_rows(
-    memories: Mapping[str, CatalogueMemory], dids: Sequence[Did], *, now: datetime
-) -> list[DatasetSource]:
-    """Return each catalogue's last record of each of *dids*.
-
-    There is one row for each site with the dataset, or one row without a site. If the catalogue's last poll
-    did not answer for the dataset, the row has an earlier answer, and ``unseen`` says why the last
-    poll has no answer.
-    """
-    return [
-        row
-        for did in dids
-        for catalogue, memory in sorted(memories.items())
-        for row in _catalogue_rows(catalogue, memory, did, now)
-    ]
-
-
-def _catalogue_rows(
-    catalogue: str, memory: CatalogueMemory, did: Did, now: datetime
-) -> Iterator[DatasetSource]:
-    record, unseen = memory.records.get(did), memory.unseen_reasons.get(did)
-    read_at = (record and record.read_at) or memory.answered_at
-    if record is None:
-        why = unseen or "the catalogue was not queried yet"
-        yield DatasetSource(did, catalogue, unseen, None, None, None, why)
-    elif not record.facts:
-        why = "the catalogue has no replica of the dataset"
-        yield DatasetSource(did, catalogue, unseen, None, None, _to_unix(read_at), why)
-    for site, fact in sorted(record.facts.items()) if record else ():
-        source, as_of = fact.provenance, fact.as_of or read_at
-        why, row = describe_provenance(source, now), provenance_to_row(source)
-        yield DatasetSource(
-            did, catalogue, unseen, site, fact.state, _to_unix(as_of), why,
-            fact.fraction, source.storage, source.call, row,
-        )  # fmt: skip
-
-
-def _to_unix(at: datetime | None) -> UnixTime | None:
-    return to_unix(at) if at else None

@@ -30,11 +30,6 @@ def render_dataset_page(
         now=server_state.now,
         dataset=dataset,
         note=describe_dataset(dataset, server_state.now),
-        places=[
-            (site, fact)
-            for site, known in sorted(knowledge.snapshot.sites.items())
-            if (fact := known.find(did))
-        ],
         idle_count=count_idle_jobs(did, load, demand) if load else None,
         silent_schedds=load.unseen_reason if load else None,
         sets=sets[:MAX_SETS],

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hydrator.domain.model import DatasetState, from_unix
-from hydrator.domain.provenance import describe_provenance
+from hydrator.domain.provenance import describe_provenance, provenance_from_row
 from hydrator.domain.text import format_age, format_bytes, format_count, format_duration, format_percent
 
 _STYLE: Final = (files(__package__) / "templates" / "style.css").read_text("utf-8")
@@ -93,7 +93,7 @@ def _build_environment() -> Environment:
     )
     environment.filters |= {
         "utc": _to_time,
-        "source": describe_provenance,
+        "source": lambda row, now: describe_provenance(provenance_from_row(row), now),
         "age": format_age,
         "short_age": format_short_age,
         "bytes": format_bytes,

@@ -37,11 +37,6 @@ ChangeReader = Callable[[Site], Sequence[DatasetChange]]
 """Returns the last changes of a site's ad, newest first."""
 
 
-def read_no_changes(_site: Site) -> Sequence[DatasetChange]:
-    """Return nothing: there is no state to read."""
-    return ()
-
-
 @dataclass(eq=False)
 class PageRoutes:
     """The pages; each shows one moment of the state.
@@ -57,8 +52,8 @@ class PageRoutes:
     get_state: Callable[[], ServerState]
     live: LiveUpdates
     can_explain_jobs: bool
-    read_changes: ChangeReader = read_no_changes
-    clusters: ClusterQuestions | None = None
+    read_changes: ChangeReader
+    clusters: ClusterQuestions | None
 
     def overview(self, request: Request) -> Response:
         """Return the overview."""

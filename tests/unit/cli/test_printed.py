@@ -15,6 +15,7 @@ from rich.console import Console
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.plain_table import format_table, print_lines, print_table
 from hydrator.cli.output.stdio import PlainStream
+from hydrator.diagnostics.overview.facts import DatasetSource
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.model import DatasetState, Did, Fact, Origin, QueuedJobs, ScheddDemand, Site, to_unix
@@ -23,7 +24,7 @@ from hydrator.domain.text import format_time
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
 from hydrator.reconcile.result import build_knowledge
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, DatasetSource
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import DatasetView, FactView, PacingView, PublisherView, build_datasets

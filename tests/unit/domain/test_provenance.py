@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
+from hydrator.diagnostics.overview.facts import provenance_rows
 from hydrator.domain.model import NO_PROVENANCE, Provenance, Replica, ReplicaState
 from hydrator.domain.provenance import describe_provenance, provenance_from_row, provenance_to_row
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, provenance_rows
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store

@@ -18,7 +18,7 @@ from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, from_unix, to_unix
 from hydrator.server.api.dataset_query import MAX_DATASETS
-from hydrator.server.app import build_app
+from hydrator.server.app import Sources, build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import MAX_URL_BYTES
 from hydrator.server.view import ServerState
@@ -36,7 +36,7 @@ class Daemon:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.forget()
-        self.asgi = build_app(self.look, self.registry)
+        self.asgi = build_app(Sources(self.look), self.registry)
         self.server = HttpServer(self.asgi, "127.0.0.1", 0)
 
     def forget(self) -> None:

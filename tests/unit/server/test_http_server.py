@@ -9,17 +9,16 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import WebPublisher
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
 from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 from tests.factories import L1, NOON, ad, demand, server_state
+from tests.served import app_of
 
 pytestmark = pytest.mark.outside
 
@@ -79,7 +78,7 @@ def board():
 
 
 def serving(board: WebPublisher, access: TokenAuthenticator | None = None, **where) -> HttpServer:
-    asgi = build_app(lambda: shown(board), CollectorRegistry(), authenticator=access)
+    asgi = app_of(lambda: shown(board), authenticator=access)
     return HttpServer(asgi, **where)
 
 

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpServerSettings
 from hydrator.domain.model import Snapshot
+from hydrator.server.app import Sources
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits import MAX_CLIENTS, MAX_HEAD_BYTES, ConnectionLimiter, RateLimiter
@@ -154,7 +155,7 @@ def test_rate_limit_behind_a_proxy_counts_the_address_that_the_proxy_added():
 
 def test_default_rate_limit_lets_all_hooks_of_a_site_ask_at_once():
     http = HttpServerSettings(port=0)
-    with build_http_server(http, lambda: VIEW, CollectorRegistry()) as server:
+    with build_http_server(http, Sources(lambda: VIEW), CollectorRegistry()) as server:
         assert {ask(server, "/healthz").status_code for _ in range(50)} == {200}
 
 
@@ -241,14 +242,14 @@ def _answered(server, source="127.0.0.1") -> bool:
 
 def test_behind_a_proxy_one_address_may_have_all_connections():
     http, limiter = HttpServerSettings(port=0, behind_proxy=True), ConnectionLimiter()
-    build_http_server(http, lambda: VIEW, CollectorRegistry(), limiter=limiter)
+    build_http_server(http, Sources(lambda: VIEW), CollectorRegistry(), limiter=limiter)
     assert limiter.max_per_address == limiter.max_connections
 
 
 def test_cut_connections_are_counted_in_the_metrics():
     registry = CollectorRegistry()
     http, limiter = HttpServerSettings(port=0), ConnectionLimiter(request_seconds=1)
-    with build_http_server(http, lambda: VIEW, registry, limiter=limiter) as server:
+    with build_http_server(http, Sources(lambda: VIEW), registry, limiter=limiter) as server:
         assert 'hydrator_http_connections_cut_total{reason="slow"} 0.0' in ask(server, "/metrics").text
         with dial(server) as silent:
             assert ended(silent)
@@ -336,7 +337,7 @@ def called(server, host: str, path="/v1/datasets") -> int:
 
 
 def test_a_server_without_tokens_does_not_answer_to_a_strange_name():
-    with build_http_server(HttpServerSettings(port=0), lambda: VIEW, CollectorRegistry()) as server:
+    with build_http_server(HttpServerSettings(port=0), Sources(lambda: VIEW), CollectorRegistry()) as server:
         for host in (
             "evil.example",
             "evil.example:8471",
@@ -354,7 +355,7 @@ def test_a_server_without_tokens_does_not_answer_to_a_strange_name():
 
 def test_allowed_names_are_answered_and_those_below_a_wildcard():
     http = HttpServerSettings(port=0, allowed_hosts=("hydrator.example.org", "*.svc.cluster.local"))
-    with build_http_server(http, lambda: VIEW, CollectorRegistry()) as server:
+    with build_http_server(http, Sources(lambda: VIEW), CollectorRegistry()) as server:
         assert called(server, "Hydrator.example.org:80") == 200
         assert called(server, "classad-hydrator.pool.svc.cluster.local") == 200
         assert called(server, "example.org") == 421
@@ -369,5 +370,5 @@ def test_any_host_name_is_accepted_behind_a_proxy_or_with_tokens_by_default(tmp_
         (HttpServerSettings(port=0, tokens_file=tmp_path / "tokens"), 401),
         (HttpServerSettings(port=0, tokens_file=tmp_path / "tokens", allowed_hosts=("a.example",)), 421),
     ):
-        with build_http_server(http, lambda: VIEW, CollectorRegistry()) as server:
+        with build_http_server(http, Sources(lambda: VIEW), CollectorRegistry()) as server:
             assert called(server, "evil.example") == expected

@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from hydrator.diagnostics.overview.facts import provenance_rows
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, Survey, Unseen
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, provenance_rows
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from tests.factories import BOUND, MINUTE, NOON
 
