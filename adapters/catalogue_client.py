@@ -129,12 +129,12 @@ def _read_rows(part: _Rows, earlier: Mapping[Did, Seen], asked: AbstractSet[Did]
     """
     provenances = [
         Provenance(
-            *(call, storage, reason, rule, account),
+            *(call, reason, rule, account),
             from_micros_or_none(ends),
             from_micros_or_none(ready),
             None if error is None else error * MICROSECOND,
         )
-        for call, storage, reason, rule, account, ends, ready, error in part.provenances
+        for call, _, reason, rule, account, ends, ready, error in part.provenances
     ]
     provenances = [NO_PROVENANCE if one == NO_PROVENANCE else one for one in provenances]
     names = [Site(name) for name in part.names]
@@ -144,7 +144,7 @@ def _read_rows(part: _Rows, earlier: Mapping[Did, Seen], asked: AbstractSet[Did]
     for text, at, size, unreachable, variants, rows in part.seen:
         did = Did(text)
         replicas = tuple(
-            Replica(did, names[site], STATES[state], share, provenances[why].storage, provenances[why])
+            Replica(did, names[site], STATES[state], share, part.provenances[why][1], provenances[why])
             for site, state, share, why in rows
         )
         hidden = frozenset(names[index] for index in unreachable)

@@ -105,8 +105,7 @@ class _PartBuilder:
         self.add("seen", row, 100 + 40 * len(replicas) + 400 * new + 500 * len(variants))
 
     def _index(self, replica: Replica) -> int:
-        key = replica.provenance, replica.storage or replica.provenance.storage
-        return self._provenances.setdefault(key, len(self._provenances))
+        return self._provenances.setdefault((replica.provenance, replica.storage), len(self._provenances))
 
     def build(self) -> Message:
         """Return the part as JSON."""
@@ -175,9 +174,7 @@ class CatalogueServer:
             reading, last = survey.readings[did], self._sent.get(did)
             if isinstance(reading, Unseen):
                 part.add("unseen", (did, reading.reason[:500]), 300)
-            elif (
-                last and reading.as_of == survey.started_at and reading == replace(last, as_of=reading.as_of)
-            ):
+            elif reading.as_of == survey.started_at and reading.is_repeat_of(last):
                 part.add("same", did, 60)
             else:
                 self._sent[did] = reading

@@ -100,7 +100,6 @@ class Provenance:
     """
 
     call: str = ""
-    storage: str = ""
     reason: str = ""
     rule: str = ""
     account: str = ""
@@ -162,6 +161,10 @@ class Seen:
     bytes_total: int | None = None
     unreachable_sites: frozenset[Site] = frozenset()
     case_variants: frozenset[Did] = frozenset()
+
+    def is_repeat_of(self, last: "Seen | None") -> bool:
+        """Return True if this answer differs from the *last* one in its time only."""
+        return last is not None and self == replace(last, as_of=self.as_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +285,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """The state of one dataset at one site.
+    """The state of one dataset at one site, and the storage element that has it.
 
     ``as_of`` is the time when a catalogue reported this state. It is None if this is the time of the whole
     reading: of the record or of the site that the fact is in.
@@ -292,6 +295,7 @@ class Fact:
     as_of: datetime | None = None
     fraction: float | None = None
     provenance: Provenance = NO_PROVENANCE
+    storage: str = ""
 
 
 def add_time(fact: Fact, as_of: datetime | None) -> Fact:

@@ -8,7 +8,7 @@ from .model import NO_PROVENANCE, Provenance, from_unix, to_unix
 from .text import format_duration
 
 _TIME_FIELDS = ("expires_at", "ready_at")
-_PRIVATE_FIELDS = ("call", "storage")
+_PRIVATE_FIELDS = ("call",)
 """The fields that the daemon does not return over HTTP."""
 
 

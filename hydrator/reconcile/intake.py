@@ -151,8 +151,6 @@ class CleanCatalogue:
     def __init__(self, inner: Catalogue, before_query: Callable[[], None] = lambda: None) -> None:
         self._inner = inner
         self._before_query = before_query
-        self._cleaned_replicas: dict[Did, tuple[tuple[Replica, ...], tuple[Replica, ...]]] = {}
-        """By dataset, the replicas in the catalogue's last answer, before and after they were cleaned."""
         self._clean_texts: set[str] = set()
         """Texts that were checked before and need no cleaning."""
 
@@ -164,15 +162,9 @@ class CleanCatalogue:
         """See :meth:`hydrator.domain.ports.Catalogue.read`."""
         self._before_query()
         survey = self._inner.read(dids)
-        readings = {did: self._clean_reading(did, reading) for did, reading in survey.readings.items()}
-        self._cleaned_replicas = {
-            did: (reading.replicas, clean_reading.replicas)
-            for (did, reading), clean_reading in zip(survey.readings.items(), readings.values(), strict=True)
-            if isinstance(reading, Seen) and isinstance(clean_reading, Seen)
-        }
         return replace(
             survey,
-            readings=readings,
+            readings={did: self._clean_reading(reading) for did, reading in survey.readings.items()},
             sites=frozenset(map(_clean_site, survey.sites)),
             unmapped_storages=frozenset(map(_clean_name, survey.unmapped_storages)),
         )
@@ -195,19 +187,16 @@ class CleanCatalogue:
         self._clean_texts |= new
         return True
 
-    def _clean_reading(self, did: Did, reading: Reading) -> Reading:
+    def _clean_reading(self, reading: Reading) -> Reading:
         if isinstance(reading, Unseen):
             return Unseen(sanitize(reading.reason))
         unreachable_sites, case_variants = reading.unreachable_sites, reading.case_variants
-        last_replicas, replicas = self._cleaned_replicas.get(did, (None, reading.replicas))
-        if last_replicas is not reading.replicas:
-            clean = self._are_clean({text for one in reading.replicas for text in _replica_texts(one)})
-            replicas = reading.replicas if clean else tuple(map(_clean_replica, reading.replicas))
-        if replicas is reading.replicas and not unreachable_sites and not case_variants:
+        is_clean = self._are_clean({text for one in reading.replicas for text in _replica_texts(one)})
+        if is_clean and not unreachable_sites and not case_variants:
             return reading
         return replace(
             reading,
-            replicas=replicas,
+            replicas=reading.replicas if is_clean else tuple(map(_clean_replica, reading.replicas)),
             unreachable_sites=frozenset(map(_clean_site, unreachable_sites)),
             case_variants=frozenset(did for did in case_variants if _is_did(did)),
         )
@@ -220,7 +209,6 @@ def _replica_texts(replica: Replica) -> tuple[str, ...]:
         replica.storage,
         provenance.call,
         provenance.reason,
-        provenance.storage,
         provenance.rule,
         provenance.account,
     )
@@ -244,7 +232,6 @@ def _clean_provenance(provenance: Provenance) -> Provenance:
         provenance,
         call=sanitize(provenance.call, MAX_NAME_CHARS),
         reason=sanitize(provenance.reason),
-        storage=_clean_name(provenance.storage),
         rule=_clean_name(provenance.rule),
         account=_clean_name(provenance.account),
     )

@@ -144,7 +144,7 @@ def _catalogue_rows(
         why, row = describe_provenance(source, now), provenance_to_row(source)
         yield DatasetSource(
             did, catalogue, unseen, site, fact.state, _to_unix(as_of), why,
-            fact.fraction, source.storage, source.call, row,
+            fact.fraction, fact.storage, source.call, row,
         )  # fmt: skip
 
 

@@ -15,12 +15,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from hydrator.domain.model import (
-    NO_PROVENANCE,
     DatasetState,
     Did,
     Fact,
     Pending,
-    Provenance,
     Replica,
     ReplicaState,
     Seen,
@@ -114,8 +112,8 @@ def limit_age(fact: Fact, read_at: datetime, now: datetime, max_age: timedelta) 
     """Return *fact* with its time, or *read_at*; its state becomes UNKNOWN if it is older than *max_age*."""
     as_of = fact.as_of or read_at
     if now - as_of > max_age:
-        return Fact(DatasetState.UNKNOWN, as_of, provenance=fact.provenance)
-    return fact if fact.as_of else Fact(fact.state, as_of, fact.fraction, fact.provenance)
+        return Fact(DatasetState.UNKNOWN, as_of, None, fact.provenance, fact.storage)
+    return add_time(fact, as_of)
 
 
 def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site, dict[Did, Fact]]:
@@ -272,7 +270,7 @@ def _apply_readings(
             and record is not None
             and is_of_last_answer
             and read_at == answered_at
-            and _is_repeat(reading, record.reading)
+            and reading.is_repeat_of(record.reading)
         ):
             continue
         previous = record.with_time(memory.answered_at) if record else None
@@ -327,16 +325,6 @@ def build_snapshot(
     )
 
 
-def _is_repeat(reading: Seen, previous: Seen | None) -> bool:
-    """Return True if *reading* equals the *previous* one except for its time."""
-    return previous is not None and (
-        (reading.replicas is previous.replicas or reading.replicas == previous.replicas)
-        and reading.bytes_total == previous.bytes_total
-        and reading.unreachable_sites == previous.unreachable_sites
-        and reading.case_variants == previous.case_variants
-    )
-
-
 def _build_record(
     seen: Seen,
     previous: DatasetRecord | None,
@@ -388,23 +376,10 @@ def _find_unread_sites(answer: Survey, demanded_dids: AbstractSet[Did]) -> Abstr
     return unread_sites or frozenset()
 
 
-_PLAIN_FACTS = {state: Fact(concluded) for state, concluded in _STATE_OF_REPLICA.items()}
-"""By state, the fact of a replica without details. Most facts equal one of these; store these only once."""
+_share_fact = lru_cache(4096)(Fact)
+"""Most facts of a catalogue are equal to some others, and share one object."""
 
 
 def _fact(replica: Replica) -> Fact:
-    provenance = replica.provenance
-    if replica.storage:
-        provenance = (
-            _storage_provenance(replica.storage)
-            if provenance is NO_PROVENANCE
-            else replace(provenance, storage=replica.storage)
-        )
-    elif provenance is NO_PROVENANCE and replica.fraction is None:
-        return _PLAIN_FACTS[replica.state]
-    return Fact(_STATE_OF_REPLICA[replica.state], fraction=replica.fraction, provenance=provenance)
-
-
-@lru_cache(maxsize=4096)
-def _storage_provenance(storage: str) -> Provenance:
-    return Provenance(storage=storage)
+    state = _STATE_OF_REPLICA[replica.state]
+    return _share_fact(state, None, replica.fraction, replica.provenance, replica.storage)

@@ -15,7 +15,6 @@ from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, seen, su
 
 FULL = Provenance(
     call="get_locks_for_dids",
-    storage="CAM-DISK",
     reason="no quota left",
     rule="r1",
     account="anna",
