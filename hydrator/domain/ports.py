@@ -370,6 +370,11 @@ class PoolLoad:
         return {name: load for name, load in self.schedds.items() if isinstance(load, ScheddLoad)}
 
     @property
+    def idle(self) -> tuple[IdleJobs, ...]:
+        """Return the idle jobs of the schedds that answered."""
+        return tuple(jobs for schedd in self.answers.values() for jobs in schedd.idle)
+
+    @property
     def unseen_reason(self) -> str | None:
         """Return which schedds did not answer, and why; None if all answered."""
         reasons = [

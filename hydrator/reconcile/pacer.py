@@ -141,11 +141,10 @@ def _find_parts(one: SetBytes, site: Site, rates: RateLookup) -> Iterable[tuple[
 def read_waiting(load: PoolLoad) -> list[WaitingJobs]:
     """Return the idle jobs of all schedds by set, request and mode."""
     lanes: defaultdict[tuple[SetKey, Resources, bool], dict[int, int]] = defaultdict(dict)
-    for schedd in load.answers.values():
-        for jobs in schedd.idle:
-            if jobs.key is not None:
-                counts = lanes[SetKey(jobs.key), jobs.request, jobs.is_auto]
-                counts[jobs.lane] = counts.get(jobs.lane, 0) + jobs.job_count
+    for jobs in load.idle:
+        if jobs.key is not None:
+            counts = lanes[SetKey(jobs.key), jobs.request, jobs.is_auto]
+            counts[jobs.lane] = counts.get(jobs.lane, 0) + jobs.job_count
     return [WaitingJobs(key, counts, request, auto) for (key, request, auto), counts in lanes.items()]
 
 

@@ -4,12 +4,12 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen
-from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
+from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot
+from hydrator.domain.ports import ClusterJobs, PoolLoad, ScheddLoad
 from hydrator.domain.text import format_count
 from hydrator.staging.overview import StagingOverview
 
@@ -88,8 +88,9 @@ def find_run(
     name: str, load: PoolLoad, demand: Demand, snapshot: Snapshot, staging: StagingOverview | None
 ) -> RunProgress | None:
     """Return the progress of the jobs of run *name*, or with the key *name*; None if no job is in a queue."""
-    running = tuple(each for each in _running_jobs(load) if name in (each.run, each.key))
-    idle = tuple(each for each in idle_groups(load) if name in (each.run, each.key))
+    all_running = (jobs for schedd in load.answers.values() for jobs in schedd.running)
+    running = tuple(each for each in all_running if name in (each.run, each.key))
+    idle = tuple(each for each in load.idle if name in (each.run, each.key))
     if not running and not idle:
         return None
     found = ClusterJobs(load.as_of, ScheddLoad(idle, running))
@@ -99,7 +100,7 @@ def find_run(
 def count_idle_jobs(did: Did, load: PoolLoad, demand: Demand) -> int:
     """Count the idle jobs that need *did*."""
     dids_by_key = _index_sets(demand)
-    return sum(jobs.job_count for jobs in idle_groups(load) if did in dids_by_key.get(jobs.key, ()))
+    return sum(jobs.job_count for jobs in load.idle if did in dids_by_key.get(jobs.key, ()))
 
 
 def measure_progress(
@@ -143,19 +144,6 @@ def measure_progress(
 def _index_sets(demand: Demand) -> dict[str | None, tuple[Did, ...]]:
     """Return the datasets of *demand* by the key of their jobs."""
     return {entry.key: entry.dids for entry in demand.entries if entry.key is not None}
-
-
-def _running_jobs(load: PoolLoad) -> Iterator[RunningJobs]:
-    for schedd in load.schedds.values():
-        if not isinstance(schedd, Unseen):
-            yield from schedd.running
-
-
-def idle_groups(load: PoolLoad) -> Iterator[IdleJobs]:
-    """Yield the idle jobs of all schedds that answered."""
-    for schedd in load.schedds.values():
-        if not isinstance(schedd, Unseen):
-            yield from schedd.idle
 
 
 def _missing(dids: Sequence[Did], site: Site, snapshot: Snapshot) -> tuple[Did, ...]:

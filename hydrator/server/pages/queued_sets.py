@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from hydrator.diagnostics.overview.runs import idle_groups
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import describe_outlook
 from hydrator.domain.model import DemandEntry
@@ -43,7 +42,7 @@ def build_queued_sets(state: ServerState) -> QueuedSets:
     counts: Mapping[str | None, int] = {entry.key: entry.job_count for entry in entries}
     auto_keys, kind = frozenset(counts), "queued or running job"
     if state.load:
-        groups = tuple(idle_groups(state.load))
+        groups = state.load.idle
         counts, kind = Counter(), "job"
         for group in groups:
             counts[group.key] += group.job_count
