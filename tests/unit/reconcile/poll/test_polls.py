@@ -309,8 +309,11 @@ def test_bugs_of_orders_the_queues_and_the_store_leave_the_ads_alone():
         def read_snapshot(self, *, waits):
             raise OverflowError
 
-        def save(self, state):
+        def save(self, state, changes):
             raise OverflowError("Python int too large to convert to SQLite INTEGER")
+
+        def save_reports(self, reports):
+            raise OverflowError
 
     broken = Broken()
     broken.remove_processed = lambda pending: None
