@@ -283,9 +283,13 @@ def _mode(description: Description) -> str | None:
 
 @cache
 def _similar_option(name: str) -> str:
-    """Return the option that *name*, in lower case, is or nearly is, with ``my.`` or without; else empty."""
+    """Return the option that *name* is or, for an attribute (``my.…``), nearly is; else empty.
+
+    *name* is in lower case. A macro that is nearly an option may be the user's own.
+    """
     options = {option.lower(): option for option in _OPTIONS}
-    near = difflib.get_close_matches(name.removeprefix("my."), options, 1, _NEAR)
+    attribute = name.removeprefix("my.")
+    near = difflib.get_close_matches(attribute, options, 1, 1 if attribute == name else _NEAR)
     return options[near[0]] if near else ""
 
 

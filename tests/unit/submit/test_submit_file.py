@@ -136,7 +136,7 @@ def test_option_without_its_plus_is_refused_because_no_job_would_have_it(text, n
     [
         ("+RequiredDataset", "RequiredDatasets"),
         ("MY.requiredDataSest", "RequiredDatasets"),
-        ("Required_Datasets", "RequiredDatasets"),
+        ("+Required_Datasets", "RequiredDatasets"),
         ("+DataLocalty", "DataLocality"),
         ("+DataLocalityMaxWaits", "DataLocalityMaxWait"),
     ],
@@ -147,9 +147,12 @@ def test_misspelt_option_is_refused_with_its_spelling(written, meant):
         filtered(f'{written} = "o:1"\nqueue\n'.encode())
 
 
-@pytest.mark.parametrize("name", ["DataLocalityKey", "DataLocalityKeyFor", "RequiredDatasetsCSV", "DataSet"])
-def test_attribute_with_a_name_like_an_option_is_kept(name):
-    check_lists(read_description(f'+{name} = "x"\nqueue\n'.encode(), Path.cwd()), "x.sub")
+@pytest.mark.parametrize(
+    "name",
+    ["+DataLocalityKey", "+DataLocalityKeyFor", "+RequiredDatasetsCSV", "+DataSet", "required_dataset"],
+)
+def test_attribute_or_macro_with_a_name_like_an_option_is_kept(name):
+    check_lists(read_description(f'{name} = "x"\nqueue\n'.encode(), Path.cwd()), "x.sub")
 
 
 def test_macro_that_the_attribute_itself_refers_to_is_no_forgotten_plus():
