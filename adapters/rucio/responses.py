@@ -216,10 +216,10 @@ def read_did(row: Record) -> Did | None:
 
 def require_did(row: Record, dids: Collection[Did]) -> Did:
     """Return the DID of *row*; raise BadRow if it is not one of *dids*, those of the query."""
-    did = read_did(row)
-    if did is None or did not in dids:
+    did = Did(read_file(row))
+    if did not in dids:
         asked = f"{min(dids)}{' and others' if len(dids) > 1 else ''}"
-        raise BadRow(f"the query was for {asked}, the answer is about {quote_excerpt(read_file(row))}")
+        raise BadRow(f"the query was for {asked}, the answer is about {quote_excerpt(did)}")
     return did
 
 
