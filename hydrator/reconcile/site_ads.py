@@ -151,49 +151,43 @@ _WHOLE = 100
 _FRACTION_BITS = 53
 
 
-class SetFacts(NamedTuple):
-    """The facts and sizes from which the shares of sets at one site are computed.
+def find_share(
+    facts: Mapping[Did, Fact], snapshot: Snapshot, dids: Sequence[Did]
+) -> tuple[float | None, datetime | None]:
+    """Return the share (0 to 1) of the set *dids* on disk at a site, and the time of its oldest fact.
 
-    ``facts`` has the facts of the site, without datasets that collide in letter case. ``sizes`` has the
-    bytes of each dataset, if known. ``unread_dids`` are datasets that no catalogue has ever answered for.
+    *facts* are those of the site, without datasets that collide in letter case. The share is rounded down to
+    hundredths; None if the daemon does not know the state of a dataset. The time is None if all facts have
+    the time of the site.
     """
-
-    facts: Mapping[Did, Fact]
-    sizes: Mapping[Did, int]
-    unread_dids: AbstractSet[Did]
-
-    def find_share(self, dids: Sequence[Did]) -> tuple[float | None, datetime | None]:
-        """Return the share (0 to 1) of the set *dids* on disk, and the time of its oldest fact.
-
-        The share is rounded down to hundredths; None if the daemon does not know the state of a dataset.
-        The time is None if all facts have the time of the site.
-        """
-        if not self.unread_dids.isdisjoint(dids):
+    if not snapshot.unread_dids.isdisjoint(dids):
+        return None, None
+    oldest, is_whole = None, True
+    for did in dids:
+        fact = facts.get(did)
+        is_whole = is_whole and fact is not None and fact.state is DatasetState.AVAILABLE
+        if fact is None:
+            continue
+        if fact.state is DatasetState.UNKNOWN:
             return None, None
-        oldest, is_whole = None, True
-        for did in dids:
-            fact = self.facts.get(did)
-            is_whole = is_whole and fact is not None and fact.state is DatasetState.AVAILABLE
-            if fact is None:
-                continue
-            if fact.state is DatasetState.UNKNOWN:
-                return None, None
-            if fact.as_of is not None and (oldest is None or fact.as_of < oldest):
-                oldest = fact.as_of
-        return 1.0 if is_whole else min(self._count_hundredths(dids), _WHOLE - 1) / _WHOLE, oldest
+        if fact.as_of is not None and (oldest is None or fact.as_of < oldest):
+            oldest = fact.as_of
+    hundredths = _WHOLE if is_whole else min(_count_hundredths(facts, snapshot, dids), _WHOLE - 1)
+    return hundredths / _WHOLE, oldest
 
-    def _count_hundredths(self, dids: Sequence[Did]) -> int:
-        """Return the hundredths on disk, rounded down; computed exactly, with integers.
 
-        If the size of a dataset is unknown, or all sizes are 0, each dataset has the same weight.
-        """
-        weights = [self.sizes.get(did) for did in dids]
-        known = [size for size in weights if size is not None]
-        if len(known) < len(weights) or not any(known):
-            known = [1] * len(dids)
-        found = map(self.facts.get, dids)
-        on_disk = sum(size * _scale_fraction(fact) for size, fact in zip(known, found, strict=True) if fact)
-        return (on_disk * _WHOLE) // (sum(known) << _FRACTION_BITS)
+def _count_hundredths(facts: Mapping[Did, Fact], snapshot: Snapshot, dids: Sequence[Did]) -> int:
+    """Return the hundredths on disk, rounded down; computed exactly, with integers.
+
+    If the size of a dataset is unknown, or all sizes are 0, each dataset has the same weight.
+    """
+    weights = [snapshot.bytes_total.get(did) for did in dids]
+    known = [size for size in weights if size is not None]
+    if len(known) < len(weights) or not any(known):
+        known = [1] * len(dids)
+    found = map(facts.get, dids)
+    on_disk = sum(size * _scale_fraction(fact) for size, fact in zip(known, found, strict=True) if fact)
+    return (on_disk * _WHOLE) // (sum(known) << _FRACTION_BITS)
 
 
 def _scale_fraction(fact: Fact) -> int:
@@ -245,7 +239,7 @@ def quote_keys(demand: Demand) -> dict[SetKey, str]:
 
 
 def write_set_lines(
-    facts: SetFacts, demand: Demand, names: Mapping[SetKey, str], budget: Budget, as_of: datetime
+    site: SiteFacts, snapshot: Snapshot, demand: Demand, names: Mapping[SetKey, str], budget: Budget
 ) -> SetLines:
     """Choose the sets that fit into the ad of a site, and write their lines.
 
@@ -253,14 +247,14 @@ def write_set_lines(
     matches a pattern has no entry.
 
     Args:
-        facts: the facts of the site.
+        site: the facts of the site, without datasets that collide in letter case.
+        snapshot: has the sizes of the datasets, and those that no catalogue has answered for.
         demand: the demanded sets, most demanded first.
         names: the result of :func:`quote_keys`.
         budget: the maximum bytes of a line and of an ad.
-        as_of: the time of the site's facts.
     """
-    writer = _SetWriter(facts, names, budget, to_unix(as_of))
-    has_none_of = frozenset(facts.facts).isdisjoint  # twice as fast as that of the keys
+    writer = _SetWriter(site, snapshot, names, budget)
+    has_none_of = frozenset(site.facts).isdisjoint  # twice as fast as that of the keys
     here = [one for one in demand.entries if not has_none_of(one.dids)]
     omitted, rest = [], iter(here)
     for one in rest:
@@ -283,10 +277,13 @@ def write_set_lines(
 class _SetWriter:
     """A writer of the entries of sets, which counts the bytes of each line."""
 
-    def __init__(self, facts: SetFacts, names: Mapping[SetKey, str], budget: Budget, as_of: int) -> None:
-        self._facts = facts
+    def __init__(
+        self, site: SiteFacts, snapshot: Snapshot, names: Mapping[SetKey, str], budget: Budget
+    ) -> None:
+        self._facts = site.facts
+        self._snapshot = snapshot
         self._names = names
-        self._as_of = as_of
+        self._as_of = to_unix(site.as_of)
         self._line_limit = budget.line_bytes
         self._limit = budget.ad_bytes - STATE_LINES_BYTES
         self._shortest = min(map(len, names.values()), default=0)
@@ -310,9 +307,9 @@ class _SetWriter:
         if self.sizes[0] + len(name) + _MIN_ENTRY_BYTES > self._line_limit:
             return False  # its share would be computed for nothing
         if is_absent:
-            share, oldest = 0.0 if self._facts.unread_dids.isdisjoint(entry.dids) else None, None
+            share, oldest = 0.0 if self._snapshot.unread_dids.isdisjoint(entry.dids) else None, None
         else:
-            share, oldest = self._facts.find_share(entry.dids)
+            share, oldest = find_share(self._facts, self._snapshot, entry.dids)
         at = self._as_of if oldest is None else to_unix(oldest)
         texts = _write_entries(name, share, at, self._as_of)
         shares_bytes, times_bytes = self.sizes[0] + len(texts[0]), self.sizes[1] + len(texts[1])
@@ -578,8 +575,7 @@ def _draft(
 ) -> Draft:
     """Return the draft of the ad of *site*, whose *facts* have no colliding DIDs."""
     rows = facts.facts
-    set_facts = SetFacts(rows, snapshot.bytes_total, snapshot.unread_dids)
-    sets = write_set_lines(set_facts, demand, names, budget, facts.as_of)
+    sets = write_set_lines(facts, snapshot, demand, names, budget)
     rest = replace(budget, ad_bytes=budget.ad_bytes - sets.size_bytes)
     demanded_dids = chain.from_iterable(map(attrgetter("dids"), sets.here))
     listed = choose_datasets(rows, demanded_dids, rest, facts.as_of)

@@ -14,7 +14,7 @@ from hydrator.domain.model import DaemonKnowledge, DatasetState, Demand, Did, Si
 from hydrator.domain.provenance import describe_provenance, provenance_to_row
 from hydrator.domain.units import Share, UnixTime
 from hydrator.reconcile.demand import build_demand
-from hydrator.reconcile.site_ads import SetFacts
+from hydrator.reconcile.site_ads import find_share
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
@@ -67,14 +67,13 @@ def _find_dids_without_room(
         if site not in snapshot.sites or (contract.TRUNCATED, "false") in ad.content:
             continue
         rows = {did: fact for did, fact in snapshot.sites[site].facts.items() if did not in colliding}
-        known = SetFacts(rows, snapshot.bytes_total, snapshot.unread_dids)
         answered = {None, *read_shares(ad)}
         without_room[site] = frozenset(
             did
             for entry in demand.entries
             if entry.key not in answered
             and not rows.keys().isdisjoint(entry.dids)
-            and known.find_share(entry.dids)[0] is not None  # no ad answers for an unknown state
+            and find_share(rows, snapshot, entry.dids)[0] is not None  # no ad answers for an unknown state
             for did in entry.dids
         )
     return without_room
