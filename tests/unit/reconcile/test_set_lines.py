@@ -82,6 +82,12 @@ def test_every_site_has_the_share_of_every_demanded_set():
     assert shares(view, *wants, site=RAL) == dict(zip(keys, [0.5, 0.0, 0.0], strict=True))
 
 
+def test_only_a_set_whose_datasets_are_all_available_has_the_share_of_1():
+    view = facts(replica(L1), partly(L2, 1.0, ReplicaState.INCOMING), partly(L3, 0.9999))
+    sets = want(L1), want(L1, L2), want(L3)
+    assert shares(view, *sets) == dict(zip([one.key for one in sets], [1.0, 0.99, 0.99], strict=True))
+
+
 def test_datasets_that_collide_by_letter_case_are_never_usable():
     view = facts(replica(L1), replica(LOWER), replica(L2))
     assert shares(view, want(L1), want(LOWER), want(L1, L2)) == {
