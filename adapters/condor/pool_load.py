@@ -172,7 +172,7 @@ def seen_within(age: timedelta) -> str:
 
 
 def _group_slots(slots: Sequence[tuple[Mapping[str, Any], Site | None]]) -> tuple[SlotGroup, ...]:
-    counts: Counter[tuple[Site, Resources, Resources]] = Counter()
+    counts: Counter[tuple[Site, Resources, Resources, bool]] = Counter()
     for ad, site in slots:
         is_partitionable = ad["PartitionableSlot"] is True
         left = Resources(*(_amount(ad[name]) for name in RESOURCES))
@@ -182,8 +182,11 @@ def _group_slots(slots: Sequence[tuple[Mapping[str, Any], Site | None]]) -> tupl
         is_free = is_partitionable or ad["State"] == "Unclaimed"
         free = Resources(*map(min, left, total)) if is_free else Resources(0.0)
         if site and total.cpus:
-            counts[site, total, free] += 1
-    return tuple(SlotGroup(*group, count) for group, count in sorted(counts.items()))
+            counts[site, total, free, not is_partitionable] += 1
+    return tuple(
+        SlotGroup(site, total, free, count, is_static)
+        for (site, total, free, is_static), count in sorted(counts.items())
+    )
 
 
 def _amount(value: object) -> float:

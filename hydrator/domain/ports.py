@@ -283,6 +283,12 @@ class SlotGroup:
     total: Resources
     free: Resources
     count: int = 1
+    is_static: bool = False
+
+    def count_jobs(self, request: Resources) -> int:
+        """Return the jobs with *request* that the slots take now: a static slot takes one, of any size."""
+        each = request.count_in(self.free)
+        return self.count * (min(1, each) if self.is_static else each)
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,7 +240,7 @@ class _Sites:
 
     def _count_free(self, site: Site, request: Resources) -> int:
         """Return the jobs with *request* that the free slots of *site* have room for."""
-        return sum(group.count * request.count_in(group.free) for group in self._slots[site])
+        return sum(group.count_jobs(request) for group in self._slots[site])
 
     def _check_size(self, site: Site, request: Resources) -> bool:
         return any(request.count_in(group.total) for group in self._slots[site])
@@ -361,12 +361,13 @@ class _Round:
             elif is_auto and group not in self._leases:
                 queue.append(jobs)
         for jobs in sorted(queue, key=self._order):
-            outlook = self._decide(jobs)
+            key, outlook = jobs.group[0], self._decide(jobs)
             if outlook.reason is Reason.TURN and outlook.sites:
                 (source,) = outlook.sites
                 outlook = Outlook(Reason.TURN, outlook.sites, len(self._fed[source]) + ahead[source])
                 ahead[source] += 1
-            outlooks.setdefault(jobs.group[0], outlook)
+            if key not in outlooks or outlooks[key].reason is Reason.NOWHERE:  # other jobs may ask for less
+                outlooks[key] = outlook
         for group, lease in self._leases.items():
             fed = self._fed[min(lease.openings.values()).source]
             lanes = () if group[0] in lease.names else lease.lanes

@@ -37,7 +37,7 @@ SNAPSHOT = PoolSnapshot(
     {"ap1": QUEUE},
     {"ap2": "no answer in time"},
     (
-        SlotGroup(Site("DE"), Resources(1.0, 1000), Resources(0.0), 2),
+        SlotGroup(Site("DE"), Resources(1.0, 1000), Resources(0.0), 2, is_static=True),
         SlotGroup(Site("UK"), Resources(8.0, 8000, 4 * 10**6, 1.0), Resources(3.0, 2000, 10**6, 1.0)),
     ),
     (

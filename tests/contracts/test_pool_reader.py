@@ -213,8 +213,9 @@ def test_group_of_slots_has_all_and_the_free_resources(
 ) -> None:
     client = Client()
     client.slot_ads = [slot_ad]
+    is_static = slot_ad["PartitionableSlot"] is not True
     assert condor_pool(client).read_snapshot().slots == (
-        () if expected is None else (SlotGroup(Site("UK"), *expected),)
+        () if expected is None else (SlotGroup(Site("UK"), *expected, is_static=is_static),)
     )
 
 

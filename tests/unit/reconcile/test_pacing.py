@@ -29,12 +29,15 @@ NODE, GPU_JOB = Resources(64.0, gpus=1.0), Resources(gpus=1.0)
 X, Y, Z = SetKey("t:x"), SetKey("t:y"), SetKey("t:z")
 
 
-def slots(free: int = 0, busy: int = 0, each: Resources = ONE_CORE) -> list[tuple[Resources, Resources, int]]:
+Slots = tuple[Resources, Resources, int] | tuple[Resources, Resources, int, bool]
+
+
+def slots(free: int = 0, busy: int = 0, each: Resources = ONE_CORE) -> list[Slots]:
     return [(each, each, free), (each, FULL, busy)]
 
 
 def pool(
-    sites: Mapping[Site, Sequence[tuple[Resources, Resources, int]]],
+    sites: Mapping[Site, Sequence[Slots]],
     jobs: Mapping[SetKey, int],
     sets: Mapping[SetKey, SetBytes],
     *,
@@ -189,6 +192,10 @@ CASES = {
         1, {UK: slots(0, 1), DE: slots(1, 0, NODE)}, {X: 1},
         {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {"others": [WaitingJobs(Y, {0: 1}, NODE)]}, {},
     ),
+    "a static slot takes one job, of any size": (
+        1, {UK: slots(0, 1), DE: [(NODE, NODE, 2, True)]}, {X: 1, Y: 2},
+        {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {}, {},
+    ),
     "free cores are not left to jobs that wait for a GPU": (
         1, {UK: slots(0, 1), DE: slots(1, 0, NODE)}, {X: 1},
         {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {"others": [WaitingJobs(Y, {0: 99}, GPU_JOB)]},
@@ -215,6 +222,14 @@ def test_outlook_names_one_reason(sites, count, expected):
     request = BIG_JOB if expected[0] is Reason.NOWHERE else ONE_CORE
     sets = {X: at((UK, 75 * GB))}
     assert rounds(count, sites=sites, jobs={X: 1}, sets=sets, request=request).outlooks == {X: expected}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_jobs_that_are_too_large_do_not_hide_the_turn_of_others_of_their_set(order):
+    others = [WaitingJobs(X, {0: 1}), WaitingJobs(X, {0: 1}, Resources(9.0))][::order]
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {}, "sets": {X: at((UK, 75 * GB))}}
+    made = rounds(1, **world, others=others, reads=[RunningRead(Y, UK, PL, 600.0, 0.0)])
+    assert made.outlooks == {X: (Reason.TURN, (UK,), 1, ())}
 
 
 def test_set_whose_sources_are_excluded_and_have_no_slots_is_nowhere_and_names_them():
