@@ -339,7 +339,7 @@ class _Round:
         begun: defaultdict[Site, list[_BegunRead]] = defaultdict(list)
         for read in pool.reads:
             self._reads_of[read.key].append(read)
-            begun[read.source].append((min(read.started_at, now), read.seconds, read.key))
+            begun[read.source].append((read.started_at, read.seconds, read.key))
         self._count_jobs(memory)
         self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
         self._unused = self._review_leases(memory.leases, begun)
@@ -477,7 +477,7 @@ class _Round:
     def _is_stuck(self, jobs: _Jobs, nearest: Sequence[Site]) -> bool:
         """Return True if no job of *jobs* started at its *nearest* sites since the last look."""
         idle, watch = jobs.idle, jobs.watch or Watch(jobs.idle, self._now)
-        if watch.idle > idle and watch.idle - idle > sum(
+        if watch.idle - idle > sum(
             read.started_at >= watch.since and read.destination not in nearest
             for read in self._reads_of.get(jobs.group[0], ())
         ):

@@ -348,6 +348,16 @@ def test_room_at_home_is_waited_for_again_after_a_backlog_there():
     assert reasons == [Reason.BESIDE, Reason.TURN, Reason.BESIDE]
 
 
+def test_slot_that_comes_free_after_a_while_is_left_to_jobs_that_insist_on_their_data():
+    """Y has waited for a slot at DE, which had a free one before."""
+    sets, memory = {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, PacingMemory()
+    for number, free in enumerate([1, 0, 0, 1]):
+        now, sites = 60.0 * number, {UK: slots(0, 1), DE: slots(free, 2)}
+        given = pool(sites, {X: 1}, sets, now=now, others=[WaitingJobs(Y, {0: 2}, is_auto=False)])
+        made, memory = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
+        assert opened(made) == {}
+
+
 def test_set_that_was_open_is_behind_one_that_was_not():
     """Y is first by chance, and still has jobs when its read has ended."""
     world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {X: 1, Y: 1}}
@@ -381,6 +391,7 @@ NONE, SOME = SetBytes({(): GB}), SetBytes({(UK,): 75 * GB, (): GB})
         ({UK: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {UK: {X}}),
         ({UK: slots(4, each=BIG), DE: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {UK: {X}}),
         ({UK: slots(0, 1, BIG), DE: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {UK: {X}, DE: {X}}),
+        ({UK: slots(0, 1, BIG), DE: slots(4, each=BIG)}, SOME, 14, Reason.OPEN, {UK: {X}, DE: {X}}),
         ({UK: slots(4, each=SMALL), DE: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {DE: {X}}),
     ],
 )
