@@ -48,6 +48,7 @@ from hydrator.reconcile.publish import (
     publish_result,
 )
 from hydrator.reconcile.result import CycleReport, history_entries
+from hydrator.reconcile.snapshot.merge import find_read_times
 from hydrator.reconcile.state import (
     Approve,
     CommandSource,
@@ -391,10 +392,9 @@ def _add_matches(state: ReconcileState, matches: Mapping[str, frozenset[Did]]) -
 
 
 def _named_sites(state: ReconcileState, answers: Answers) -> set[Site]:
-    """Return the sites that a catalogue names now, or named in its last answer."""
-    named = [memory.sites for memory in state.memories.values()]
-    named += [answer.sites for answer in answers.values() if isinstance(answer, Survey)]
-    return set[Site]().union(*named)
+    """Return the sites that a catalogue names now, named in its last answer, or has facts of."""
+    answered = [answer.sites for answer in answers.values() if isinstance(answer, Survey)]
+    return set(find_read_times(state.memories)).union(*answered)
 
 
 def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, str]:

@@ -131,7 +131,7 @@ class Laws:
         self.saved_at = 0.0
         """The time of the last save of the state that is on disk; negative if it was removed."""
         self._loaded_at = 0.0
-        """The value of ``saved_at`` when the present process began."""
+        """The time of the last save before the present process, or of its start if the state was lost."""
         self.lost_at = -1e9
         """The time at which a process last began without the state."""
         self._withheld_at: float | None = None
@@ -217,6 +217,7 @@ class Laws:
         """Note that a process begins without the state on disk."""
         self._life += 1
         self.lost_at = self._world.loop.now
+        self._loaded_at = self.lost_at  # withholding keeps what earlier processes knew
         self._heard.clear()
         self._answered.clear()
 
@@ -224,7 +225,12 @@ class Laws:
         """Note that the wall clock was set forward by *seconds*."""
         self._clock_steps.append((self._world.loop.now, seconds))
         if seconds < 0 and not self._world.faults.of("disk"):  # a full disk has no hold
-            self._held_at_step = frozenset(self._world.held_losses())
+            self._held_at_step = frozenset(
+                site
+                for (_, site), shown in self._shown.items()
+                if site in self._world.held_losses()
+                and not all(self._is_listed(did, site) for did in shown.available)  # the last answer has them
+            )
 
     @property
     def was_set_back(self) -> bool:
@@ -428,7 +434,7 @@ class Laws:
             }
         lost = []
         for did in sorted(gone & wanted):
-            if self.age_of_report(did, site, 0) > self._world.max_age - SLACK_SECONDS:
+            if self._has_aged(did, site):
                 self.happened("a fact was too old to be shown")
                 continue
             is_approved = (site, did) in self._approved
@@ -496,14 +502,17 @@ class Laws:
         )
 
     def _has_aged(self, did: Did, site: Site) -> bool:
-        """Return True if all that the process loaded, or heard itself, of *did* at *site* is too old."""
+        """Return True if all that the process heard, or loaded from a disk that was full, is too old."""
+        disk = self._world.faults.of("disk")
+        is_unsaved = any(one.kind == "full" and one.at < self._started_at for one in disk)
         known = [
             one.begun
             for reports in self._reports_of(did)
             for one in reports
-            if site in one.whole_at and not self._loaded_at <= one.delivered < self._started_at
+            if site in one.whole_at
+            and not (is_unsaved and self._loaded_at <= one.delivered < self._started_at)
         ]
-        return self._age(max(known, default=-1e9)) > self._world.max_age - SLACK_SECONDS
+        return self._age(max(known, default=-1e9), 0.0) > self._world.max_age - SLACK_SECONDS
 
     def _check_confirmed(self, before: Shown, now: Shown, lost: Sequence[Did]) -> None:
         """A sudden loss of more than half of a site waits until polls have confirmed it (decision 7)."""
@@ -511,7 +520,7 @@ class Laws:
         if all((site, did) in self._approved for did in lost):
             self.happened("a held loss was published after its approval")
             return
-        lost = [did for did in lost if not self._is_listed(did, site) and not self._has_aged(did, site)]
+        lost = [did for did in lost if not self._is_listed(did, site)]
         if len(lost) * 2 <= len(before.available) or len(lost) < SUDDEN_COUNT:
             return
         losses = [self._count_losses(did, site) for did in lost]

@@ -127,8 +127,8 @@ def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site
     return rows
 
 
-def _site_read_times(memories: Mapping[str, CatalogueMemory]) -> dict[Site, datetime]:
-    """Return, by site, the time of the newest complete reading of the site."""
+def find_read_times(memories: Mapping[str, CatalogueMemory]) -> dict[Site, datetime]:
+    """Return, by site, also one that a catalogue no longer lists, the time of its newest complete reading."""
     times: dict[Site, datetime] = {}
     for memory in memories.values():
         if memory.answered_at is None:
@@ -314,7 +314,7 @@ def build_snapshot(
         return tuple(did for did in dids if not matches_any(did, never))
 
     misspellings = _find_misspellings(existing, absent).items()
-    read_at = _site_read_times(memories)
+    read_at = find_read_times(memories)
     return Snapshot(
         sites={site: SiteFacts(read_at[site], rows.get(site, {})) for site in sorted(read_at)},
         unseen_reasons=_unseen_reasons(memories),

@@ -553,6 +553,18 @@ def test_lost_state_withholds_ads_that_only_a_publisher_has_that_cannot_be_read_
     assert world.collector.ads == {}
 
 
+def test_lost_state_withholds_the_ad_of_a_site_that_its_catalogue_stopped_to_list(wanted_by_two):
+    """The facts that stay would make an ad, and the publisher that has one cannot be read."""
+    world = wanted_by_two
+    world.ask_and_run()
+    world.catalogue.replicas, world.catalogue.sites = (), frozenset({RAL})
+    world.ask_and_run()
+    world.collector.ads.clear()
+    world.file.is_broken = True
+    assert CAM in world.ask_and_run().held_reasons
+    assert world.collector.ads == {}
+
+
 def test_a_state_that_is_there_withholds_nothing_when_a_schedd_is_silent(wanted_by_two):
     world = wanted_by_two
     world.queues.queues = {"ap2": queue(L2)}
