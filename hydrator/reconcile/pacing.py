@@ -420,7 +420,6 @@ class _Round:
             started = sum(
                 read.started_at >= lease.opened_at and read.destination in lease.openings
                 for read in self._reads_of.get(group[0], ())
-                if read.source in lease.by_source
             )
             jobs_left = min(lease.jobs - started, sum(jobs.lanes.get(lane, 0) for lane in lease.lanes))
             has_slots = any(self._sites.count_free(site, group[1]) for site in lease.openings)

@@ -1,8 +1,8 @@
 """Pacing: cases from real pools, each a few numbers, and the sets that are open after some rounds."""
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -61,13 +61,18 @@ def at(*sizes: tuple[Site, int]) -> SetBytes:
     return SetBytes({(site,): size for site, size in sizes})
 
 
+def play(steps: Iterable[Mapping[str, Any]], interval: float = 60.0, **world) -> Iterator[Openings]:
+    """Make a round with each of *steps*: what differs from *world* in it."""
+    memory = PacingMemory()
+    for number, step in enumerate(steps):
+        given = pool(**{**world, "now": interval * number, **step})
+        made, memory = pace(given, memory, now=given.as_of, interval_seconds=interval, lateness_seconds=30)
+        yield made
+
+
 def rounds(count: int, **world) -> Openings:
     """Return the last of *count* rounds, one a minute, in which no job starts."""
-    memory = PacingMemory()
-    for number in range(count):
-        now = 60.0 * number
-        made, memory = pace(pool(**world, now=now), memory, now=now, interval_seconds=60, lateness_seconds=30)
-    return made
+    return list(play([{}] * count, **world))[-1]
 
 
 def opened(made: Openings) -> dict[Site, set[str]]:
@@ -111,6 +116,9 @@ CASES = {
         1, {UK: slots(0, 2), DE: slots(16)}, {X: 10}, {X: SetBytes({(UK,): 500 * GB}, {DE: 499 * GB})},
         {"run": 600.0}, {DE: {X}},
     ),
+    "P4: the big read is not allowed while slots beside most bytes may come free": (
+        1, {UK: slots(2), DE: slots(0, 2)}, {X: 1}, {X: at((DE, 500 * GB), (UK, GB // 100))}, {}, {DE: {X}},
+    ),
     "P7: short reads are open at once, for as many jobs as wait": (
         1, {UK: slots(0, 1), DE: slots(64)}, {X: 64}, {X: at((UK, 5 * GB))},
         {"rates": {(UK, DE): 10 * GBIT}}, {DE: {X}},
@@ -132,6 +140,11 @@ CASES = {
         1, {UK: slots(0, 1), DE: slots(64)}, {X: 64}, {X: at((UK, 5 * GB))},
         {"rates": {(UK, DE): 10 * GBIT}, "reads": [RunningRead(Y, UK, PL, 600.0, 0.0)]}, {},
     ),
+    "short reads over a link that has its fill wait, though another site could read over a free one": (
+        1, {UK: slots(0, 1), NL: slots(0, 1), DE: slots(4), PL: slots(4)}, {X: 1, Y: 2},
+        {X: SetBytes({(UK, NL): 6 * GB}), Y: at((UK, 6 * GB))}, {"rates": {(NL, DE): 0.0}},
+        {DE: {Y}, PL: {X, Y}},
+    ),
     "free slots are left to jobs whose data is there": (
         1, {UK: slots(0, 1), DE: slots(2)}, {X: 1, Y: 2}, {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
         {}, {},
@@ -142,6 +155,10 @@ CASES = {
     ),
     "a large set is open by the lane with the fewest jobs": (
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 7}, {X: at((UK, 75 * GB))}, {}, {DE: {"t:x~2"}},
+    ),
+    "a lane with more jobs than there are free slots is open, if the link has room for those that fit": (
+        1, {UK: slots(0, 1), DE: slots(4)}, {X: 7}, {X: at((UK, GB // 2))},
+        {"reads": [RunningRead(Y, UK, PL, 65.0, 0.0)]}, {DE: {X}},
     ),
     "a read that runs leaves no room for the next": (
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))},
@@ -171,6 +188,10 @@ CASES = {
     "a busy site with a backlog is not": (
         2, {UK: slots(0, 1), DE: slots(0, 1)}, {X: 1, Y: 1}, {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
         {}, {},
+    ),
+    "a job that may start at three busy sites is a backlog of none of them": (
+        1, {UK: slots(0, 1), DE: slots(0, 1), PL: slots(0, 1), NL: slots(0, 1)}, {X: 1, Y: 1},
+        {X: at((UK, 75 * GB)), Y: SetBytes({(DE, PL, NL): 75 * GB})}, {}, {DE: {X}, PL: {X}, NL: {X}},
     ),
     "for a short read it is, if its own jobs have started when the opening arrives": (
         1, {UK: slots(0, 1), DE: slots(0, 8)}, {X: 1, Y: 1}, {X: at((UK, GB)), Y: at((DE, GB))},
@@ -208,6 +229,72 @@ CASES = {
 def test_pacing_opens(case):
     count, sites, jobs, sets, others, expected = case
     assert opened(rounds(count, sites=sites, jobs=jobs, sets=sets, **others)) == expected
+
+
+LANES = {
+    count: {"jobs": {}, "others": [WaitingJobs(X, dict(enumerate(count)))]}
+    for count in ((1,), (2,), (3,), (1, 5), (2, 4, 1), (2, 4))
+}
+"""Steps in which jobs of X wait: so many in each lane, from lane 0."""
+STEPS = {
+    "slots that others took did not refuse a set, so it reserves its link": (
+        [{}, {}, {"sites": {UK: slots(0, 1), DE: slots(0, 4)}}], {"jobs": {X: 1, Y: 1}}, {DE: {X}},
+    ),
+    "a lease of a set that was refused before leaves room": (
+        [{}, {}, {}, {"jobs": {X: 1, Y: 1}}], {"jobs": {Y: 1}}, {DE: {X, Y}},
+    ),
+    "a set that is refused again does not double what others are given": (
+        [{}, {}, {}, {}, {"jobs": {Y: 1, Z: 1}}], {"jobs": {Y: 1}}, {DE: {Z}},
+    ),
+    "a link that reads has no room for more, though a lease was not used": (
+        [{}, {}, {"reads": [RunningRead(Z, UK, PL, 600.0, 100.0)]}], {"jobs": {Y: 1}}, {},
+    ),
+    "a job that read from another copy, by an older opening, has started: slots did not refuse its set": (
+        [LANES[3,], *[{**LANES[2,], "jobs": {Y: 1}}] * 2],
+        {
+            "sites": {UK: slots(0, 1), NL: slots(0, 1), DE: slots(4)},
+            "sets": dict.fromkeys((X, Y), SetBytes({(UK, NL): 75 * GB})),
+            "reads": [RunningRead(Z, UK, PL, 600.0, 0.0), RunningRead(X, UK, DE, 600.0, 20.0)],
+        },
+        {DE: {Y}},
+    ),
+    "a lane that was refused and then started a job is no longer behind the others": (
+        [LANES[2,], LANES[2,], LANES[2,], {**LANES[1,], "reads": [RunningRead(X, UK, DE, 100.0, 150.0)]},
+         {**LANES[1, 5], "reads": [RunningRead(X, UK, DE, 100.0, 150.0)]}],
+        {"sets": {X: at((UK, 25 * GB // 2))}}, {DE: {"t:x~0"}},
+    ),
+    "a lane whose jobs started at home makes room for the next": (
+        [LANES[2, 4, 1], LANES[2, 4]], {}, {DE: {"t:x~0"}},
+    ),
+    "jobs that started elsewhere long ago do not hide those that start at home": (
+        [{"jobs": {X: 5}}, {"jobs": {X: 4}}],
+        {"sites": {UK: slots(9), DE: slots(4)}, "reads": [RunningRead(X, UK, DE, 100.0, -900.0)]}, {},
+    ),
+    "jobs that start beside most bytes, with a small read, are not stuck there": (
+        [{"jobs": {X: 5}}, {"jobs": {X: 4}, "reads": [RunningRead(X, UK, DE, 0.1, 30.0)]}],
+        {"sites": {UK: slots(2), DE: slots(0, 9)}, "sets": {X: at((DE, 500 * GB), (UK, GB // 100))}},
+        {DE: {X}},
+    ),
+    "jobs that started before an opening, or where it is not, did not use it": (
+        [{}, {"reads": [RunningRead(Y, UK, DE, 9.0, -90.0), RunningRead(Y, UK, PL, 9.0, 9.0)]}],
+        {"jobs": {X: 1, Y: 1}}, {DE: {Y}},
+    ),
+    "free slots at home are given a negotiation, if rounds are shorter": (
+        [{}, {}, {}], {"interval": 20.0, "sites": {UK: slots(4), DE: slots(4)}, "jobs": {X: 1}}, {},
+    ),
+    "free slots at home that took no job at the negotiation refuse it": (
+        [{}, {}, {}, {}], {"interval": 20.0, "sites": {UK: slots(4), DE: slots(4)}, "jobs": {X: 1}},
+        {DE: {X}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS.keys())
+def test_pacing_opens_at_last(case):
+    steps, others, expected = case
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": dict.fromkeys((X, Y, Z), at((UK, 75 * GB)))}
+    *_, made = play(steps, **{**world, **others})
+    assert opened(made) == expected
 
 
 @pytest.mark.parametrize(
@@ -294,6 +381,8 @@ def test_opening_says_how_long_what_and_from_where_jobs_read():
     made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 1}, sets=sets)
     assert made.openings[DE][X] == (600, UK, 75 * GB)
     assert made.backlog == {UK: 1}
+    made = rounds(1, sites={DE: slots(4)}, jobs={X: 1}, sets={X: at((NL, 5 * GB), (UK, 75 * GB))})
+    assert made.openings[DE][X] == (640, UK, 80 * GB)
 
 
 @pytest.mark.parametrize(("run", "until"), [(60.0, 210), (3600.0, 750)])
@@ -315,46 +404,30 @@ def test_jobs_that_insist_on_their_data_count_for_the_backlog_only():
 def test_opening_at_a_busy_site_follows_the_free_slots():
     world = {"jobs": {X: 1}, "sets": {X: at((UK, 75 * GB))}}
     busy, late = {UK: slots(0, 1), DE: slots(0, 1)}, {PL: slots(1)}
-    memory, times = PacingMemory(), {"interval_seconds": 60, "lateness_seconds": 30}
-    _, memory = pace(pool(busy, **world), memory, now=0.0, **times)
-    made, _ = pace(pool({**busy, **late}, **world, now=60.0), memory, now=60.0, **times)
+    _, made = play([{}, {"sites": {**busy, **late}}], sites=busy, **world)
     assert opened(made) == {DE: {X}, PL: {X}}
 
 
 def rounds_until_x_joins(sets: dict[SetKey, SetBytes], x: SetBytes, count: int) -> Iterator[Openings]:
     """Make *count* rounds in which no slot takes the jobs of *sets*; X joins in the last two."""
     world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": {**sets, X: x}}
-    memory = PacingMemory()
-    for number in range(count):
-        now = 60.0 * number
-        jobs = dict.fromkeys(sets if number < count - 2 else [*sets, X], 1)
-        made, memory = pace(
-            pool(**world, jobs=jobs, now=now), memory, now=now, interval_seconds=60, lateness_seconds=30
-        )
-        yield made
+    before, after = ({"jobs": dict.fromkeys(keys, 1)} for keys in (sets, [*sets, X]))
+    return play([before] * (count - 2) + [after] * 2, **world)
 
 
 def test_room_at_home_is_waited_for_again_after_a_backlog_there():
     """Jobs at home end soon, then late, then soon again; meanwhile the link of UK is busy."""
     world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {X: 1}, "sets": {X: at((UK, 75 * GB))}}
-    memory, reasons = PacingMemory(), []
-    for number, (run, reads) in enumerate(
-        [(100.0, []), (3600.0, [RunningRead(Y, UK, PL, 600.0, 60.0)]), (100.0, [])]
-    ):
-        now = 60.0 * number
-        given = pool(**world, now=now, run=run, reads=reads)
-        made, memory = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
-        reasons.append(made.outlooks[X].reason)
+    soon, late = {"run": 100.0}, {"run": 3600.0, "reads": [RunningRead(Y, UK, PL, 600.0, 60.0)]}
+    reasons = [made.outlooks[X].reason for made in play([soon, late, soon], **world)]
     assert reasons == [Reason.BESIDE, Reason.TURN, Reason.BESIDE]
 
 
 def test_slot_that_comes_free_after_a_while_is_left_to_jobs_that_insist_on_their_data():
     """Y has waited for a slot at DE, which had a free one before."""
-    sets, memory = {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, PacingMemory()
-    for number, free in enumerate([1, 0, 0, 1]):
-        now, sites = 60.0 * number, {UK: slots(0, 1), DE: slots(free, 2)}
-        given = pool(sites, {X: 1}, sets, now=now, others=[WaitingJobs(Y, {0: 2}, is_auto=False)])
-        made, memory = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
+    world = {"jobs": {X: 1}, "sets": {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}}
+    steps = [{"sites": {UK: slots(0, 1), DE: slots(free, 2)}} for free in (1, 0, 0, 1)]
+    for made in play(steps, **world, others=[WaitingJobs(Y, {0: 2}, is_auto=False)]):
         assert opened(made) == {}
 
 
@@ -362,12 +435,8 @@ def test_set_that_was_open_is_behind_one_that_was_not():
     """Y is first by chance, and still has jobs when its read has ended."""
     world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {X: 1, Y: 1}}
     world["sets"] = dict.fromkeys((X, Y), at((UK, 75 * GB)))
-    memory, seen = PacingMemory(), []
-    for now, reads in ((0.0, []), (60.0, [RunningRead(Y, UK, DE, 600.0, 30.0)]), (660.0, [])):
-        given = pool(**world, now=now, reads=reads)
-        made, memory = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
-        seen.append(opened(made))
-    assert seen == [{DE: {Y}}, {}, {DE: {X}}]
+    steps = [{}, {"reads": [RunningRead(Y, UK, DE, 600.0, 30.0)]}, {"now": 660.0}]
+    assert [*map(opened, play(steps, **world))] == [{DE: {Y}}, {}, {DE: {X}}]
 
 
 def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
@@ -404,13 +473,8 @@ def test_jobs_with_data_at_no_site_may_run_anywhere_after_ten_minutes(sites, siz
 def test_lanes_whose_jobs_no_slot_takes_leave_the_next_lease_to_the_others():
     """Four of the jobs, by their requirements, run only at UK; they have the lane with the fewest jobs."""
     world = {"sets": {X: at((UK, 75 * GB))}, "sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {}}
-    waiting = [WaitingJobs(X, {2: 4, 0: 10, 1: 5})]
-    memory, seen = PacingMemory(), []
-    for number in range(10):
-        now = 60.0 * number
-        given = replace(pool(**world, now=now), waiting=waiting)
-        made, memory = pace(given, memory, now=now, interval_seconds=60, lateness_seconds=30)
-        seen.append(opened(made)[DE])
+    world["others"] = [WaitingJobs(X, {2: 4, 0: 10, 1: 5})]
+    seen = [opened(made)[DE] for made in play([{}] * 10, **world)]
     assert seen[::2] == [{"t:x~2"}, {"t:x~1"}, {"t:x~0"}, {"t:x~2"}, {"t:x~1"}]
 
 
@@ -434,6 +498,21 @@ def test_sets_that_no_slot_takes_never_fill_the_ad_of_a_site(size):
         assert line.count("=") == len(made.openings[DE])
         tried |= opened(made).get(DE, set())
     assert tried == {*sets, X}
+
+
+def test_sets_of_one_link_leave_the_ad_of_a_site_room_for_a_set_of_another():
+    """The sets of UK, where more jobs wait, are first, and are open until an ad has no more room for them."""
+    sets = {SetKey(f"t:{n:0100}"): at((UK, 0)) for n in range(300)}
+    world = {"jobs": dict.fromkeys([*sets, X], 1), "sets": {**sets, X: at((NL, GB))}}
+    names = opened(rounds(1, sites={UK: slots(0, 1), NL: slots(0, 1), DE: slots(4)}, **world))[DE]
+    assert X in names
+    assert len(names) < len(sets)
+
+
+def test_sets_whose_data_no_site_has_do_not_fill_the_ad_of_a_site():
+    sets = {SetKey(f"t:{n:0100}"): NONE for n in range(300)}
+    names = opened(rounds(11, sites={DE: slots(4)}, jobs=dict.fromkeys(sets, 1), sets=sets))[DE]
+    assert len(names) < len(sets)
 
 
 def test_round_leaves_no_jobs_to_the_garbage_collector():
