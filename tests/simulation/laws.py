@@ -71,7 +71,7 @@ class Report:
     """One answer of a catalogue about one dataset: the sites that list it, and those that have it whole.
 
     It says nothing about the sites in ``unread_at``, and of those in ``unlisted_at`` only that the catalogue
-    does not list them any more.
+    does not list them any more. The sites in ``renamed`` had another name in slots then.
     """
 
     begun: float
@@ -80,6 +80,7 @@ class Report:
     unlisted_at: frozenset[Site]
     listed_at: frozenset[Site]
     whole_at: frozenset[Site]
+    renamed: frozenset[Site] = frozenset()
 
 
 @dataclass
@@ -163,6 +164,7 @@ class Laws:
         reports = self._reports.setdefault(survey.catalogue, {})
         now = self._world.loop.now
         names = {site: {site, self._world.shown_as(site)} for site in survey.sites}
+        renamed = frozenset(site for site in survey.sites if self._world.shown_as(site) != site)
         if now - begun > 10:
             self.happened("an answer came long after its cycle")
         if any(isinstance(one, Unseen) for one in survey.readings.values()):
@@ -180,7 +182,7 @@ class Laws:
                 for site in whole:
                     self._whole_at[did, site] = max(begun, self._whole_at.get((did, site), begun))
                 reports.setdefault(did, deque(maxlen=40)).append(
-                    Report(begun, now, unread, unlisted, frozenset(listed), frozenset(whole))
+                    Report(begun, now, unread, unlisted, frozenset(listed), frozenset(whole), renamed)
                 )
 
     def note_listing(self, schedds: Collection[str]) -> None:
@@ -202,6 +204,9 @@ class Laws:
         """Note that a process of the daemon has started."""
         self._starts.append(self._world.loop.now)
         self._listed.clear()
+        for reports in self._reports.values():  # what is private is forgotten
+            for did in filter(self._world.is_private, list(reports)):
+                del reports[did]
         self._loaded_at = self.saved_at
         if self.saved_at < 0:
             self._held_at_step = frozenset()
@@ -291,7 +296,8 @@ class Laws:
         if there and not (before and self._is_forgotten(publisher, before, now)):
             self._check_generation(there, ad)
         judged = self._gone.get(ad.site, frozenset()) - now.available
-        if before and there and (gone := before.available - now.available - judged):
+        # a new process without its state serves no ad over HTTP, and decides what others get later
+        if before and (there or publisher == "http") and (gone := before.available - now.available - judged):
             self._check_gone(before, now, gone)
             judged |= gone
         self._gone[ad.site] = judged
@@ -441,7 +447,7 @@ class Laws:
             reports_of = () if is_approved else self._reports_of(did)
             if any(self._is_surely_whole(reports, site, now.at) for reports in reports_of):
                 self.add("unknown is not absent", f"{did} left the ad of {site}, though it is reported")
-            else:
+            elif not self._has_aged(did, site, by_name=True):
                 lost.append(did)
         if lost and (before.life == now.life or site in self._held_at_step):
             self._check_confirmed(before, now, lost)
@@ -501,8 +507,11 @@ class Laws:
             and now - last[-2].delivered > SLACK_SECONDS / 2
         )
 
-    def _has_aged(self, did: Did, site: Site) -> bool:
-        """Return True if all that the process heard, or loaded from a disk that was full, is too old."""
+    def _has_aged(self, did: Did, site: Site, *, by_name: bool = False) -> bool:
+        """Return True if all that the process heard, or loaded from a disk that was full, is too old.
+
+        *by_name*: what it heard while *site* had another name does not count.
+        """
         disk = self._world.faults.of("disk")
         is_unsaved = any(one.kind == "full" and one.at < self._started_at for one in disk)
         known = [
@@ -511,6 +520,7 @@ class Laws:
             for one in reports
             if site in one.whole_at
             and not (is_unsaved and self._loaded_at <= one.delivered < self._started_at)
+            and not (by_name and site in one.renamed)
         ]
         return self._age(max(known, default=-1e9), 0.0) > self._world.max_age - SLACK_SECONDS
 
