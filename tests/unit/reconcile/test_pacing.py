@@ -101,6 +101,10 @@ CASES = {
         1, {UK: slots(0, 2), DE: slots(4), PL: slots(2), CLOUD: slots(24)}, {X: 20}, {X: at((UK, 10 * GB))},
         {"rates": {(UK, CLOUD): 10 * GBIT}}, {CLOUD: {X}},
     ),
+    "P3: sites with longer reads are not opened if the first takes all jobs": (
+        1, {UK: slots(0, 2), DE: slots(4), CLOUD: slots(24)}, {X: 20}, {X: at((UK, 5 * GB))},
+        {"rates": {(UK, CLOUD): 10 * GBIT}}, {CLOUD: {X}},
+    ),
     "P4: bytes decide, not the number of datasets": (
         1, {UK: slots(2), DE: slots(2)}, {X: 1}, {X: at((DE, 500 * GB), (UK, GB // 100))}, {}, {DE: {X}},
     ),
@@ -160,6 +164,14 @@ CASES = {
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 7}, {X: at((UK, GB // 2))},
         {"reads": [RunningRead(Y, UK, PL, 65.0, 0.0)]}, {DE: {X}},
     ),
+    "no more lanes are open than free slots take": (
+        1, {UK: slots(0, 1), DE: slots(3)}, {X: 7}, {X: at((UK, GB // 2))},
+        {"reads": [RunningRead(Y, UK, PL, 65.0, 0.0)]}, {DE: {"t:x~2", "t:x~1"}},
+    ),
+    "a set reserves its link for no more jobs than free slots take": (
+        1, {UK: slots(0, 1), DE: slots(4)}, {Y: 1, Z: 64}, dict.fromkeys((Y, Z), at((UK, GB))), {},
+        {DE: {Y, Z}},
+    ),
     "a read that runs leaves no room for the next": (
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))},
         {"reads": [RunningRead(Y, UK, PL, 600.0, 0.0)]}, {},
@@ -197,6 +209,10 @@ CASES = {
         1, {UK: slots(0, 1), DE: slots(0, 8)}, {X: 1, Y: 1}, {X: at((UK, GB)), Y: at((DE, GB))},
         {"run": 120.0}, {DE: {X}},
     ),
+    "it is not, if they start later": (
+        1, {UK: slots(0, 1), DE: slots(0, 8)}, {X: 1, Y: 1}, {X: at((UK, GB)), Y: at((DE, GB))},
+        {"run": 360.0}, {},
+    ),
     "a source that must not be read is not": (
         1, {DE: slots(4)}, {X: 1}, {X: at((UK, GB))}, {"rates": {(UK, DE): 0.0}}, {},
     ),
@@ -208,6 +224,15 @@ CASES = {
         1, {UK: slots(0, 1, NODE), DE: slots(1, 0, NODE)}, {X: 1},
         {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
         {"request": Resources(8.0), "others": [WaitingJobs(Y, {0: 10})], "run": 36000.0}, {DE: {X}},
+    ),
+    "a slot is left to a job that needs a part of its cores": (
+        1, {UK: slots(0, 1, NODE), DE: slots(1, 0, NODE)}, {X: 1},
+        {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
+        {"request": NODE, "others": [WaitingJobs(Y, {0: 1})]}, {},
+    ),
+    "free slots at two homes are left to jobs by halves": (
+        1, {UK: slots(0, 1), DE: slots(2), PL: slots(2)}, {X: 1, Y: 2},
+        {X: at((UK, 75 * GB)), Y: SetBytes({(DE, PL): 75 * GB})}, {}, {DE: {X}, PL: {X}},
     ),
     "free slots are left to jobs with all the cores that they ask for": (
         1, {UK: slots(0, 1), DE: slots(1, 0, NODE)}, {X: 1},
@@ -233,7 +258,7 @@ def test_pacing_opens(case):
 
 LANES = {
     count: {"jobs": {}, "others": [WaitingJobs(X, dict(enumerate(count)))]}
-    for count in ((1,), (2,), (3,), (1, 5), (2, 4, 1), (2, 4))
+    for count in ((1,), (2,), (3,), (4,), (1, 5), (2, 4, 1), (2, 4))
 }
 """Steps in which jobs of X wait: so many in each lane, from lane 0."""
 STEPS = {
@@ -242,6 +267,10 @@ STEPS = {
     ),
     "a lease of a set that was refused before leaves room": (
         [{}, {}, {}, {"jobs": {X: 1, Y: 1}}], {"jobs": {Y: 1}}, {DE: {X, Y}},
+    ),
+    "a lease leaves the room of those of its jobs that have read": (
+        [LANES[4,], {**LANES[1,], "jobs": {Y: 1}, "reads": [RunningRead(X, UK, DE, 20.0, 10.0)] * 3}],
+        {"sets": dict.fromkeys((X, Y), at((UK, 5 * GB // 2)))}, {DE: {X, Y}},
     ),
     "a set that is refused again does not double what others are given": (
         [{}, {}, {}, {}, {"jobs": {Y: 1, Z: 1}}], {"jobs": {Y: 1}}, {DE: {Z}},
@@ -507,6 +536,15 @@ def test_sets_of_one_link_leave_the_ad_of_a_site_room_for_a_set_of_another():
     names = opened(rounds(1, sites={UK: slots(0, 1), NL: slots(0, 1), DE: slots(4)}, **world))[DE]
     assert X in names
     assert len(names) < len(sets)
+
+
+def test_sets_that_slots_refused_have_room_in_an_ad_that_others_fill():
+    """A third of the sets was open first, and refused; those that were not open yet fill the ad."""
+    sets = {SetKey(f"t:{n:0100}"): at((UK, 0)) for n in range(400)}
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": dict.fromkeys(sets, 1), "sets": sets}
+    first, last = (opened(rounds(count, **world))[DE] for count in (1, 3))
+    assert len(last - first) == len(first)
+    assert last & first
 
 
 def test_sets_whose_data_no_site_has_do_not_fill_the_ad_of_a_site():
