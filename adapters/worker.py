@@ -203,7 +203,15 @@ class _Process:
 
     def has_ended(self) -> bool:
         """Return whether the process has ended by itself, between two answers."""
+        self._reap_orphans()
         return self._wait(0) is not None
+
+    def _reap_orphans(self) -> None:
+        """As the first process of a container, wait for what commands of the worker left behind."""
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with suppress(ChildProcessError):
+            while (found := os.waitid(os.P_PGID, self.pid, look)) and found.si_pid != self.pid:
+                os.waitpid(found.si_pid, 0)
 
     def _read_stderr_tail(self) -> str:
         size = os.fstat(self._stderr.fileno()).st_size

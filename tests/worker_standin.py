@@ -55,6 +55,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "hang": lambda: time.sleep(3600),
     "hang, ignoring signals": hang_deaf,
     "start a process": lambda: subprocess.Popen(["sleep", "3600"]).pid,
+    "leave an orphan": lambda: int(subprocess.check_output(["sh", "-c", "sleep 0.1 >&- & echo $!"])),
     "note the end": note_end,
     "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "exit": sys.exit,

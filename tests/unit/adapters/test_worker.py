@@ -358,6 +358,33 @@ def test_first_process_of_a_container_leaves_no_zombie_of_a_worker(bench: Bench)
     assert done.stdout.strip() == "False"
 
 
+ORPHANS = """
+import ctypes, sys, time
+from pathlib import Path
+from adapters.worker import Worker
+ctypes.CDLL(None).prctl(36, 1)
+one = Worker(sys.argv[1:], limit_bytes=200_000_000)
+status = Path(f"/proc/{one.exchange({'call': 'leave an orphan'}, 60)['ok']['seen']}/status")
+while "zombie" not in status.read_text():
+    time.sleep(0.01)
+one.exchange({"call": "fine"}, 60)
+print(status.exists(), one.restart_count)
+one.close()
+"""
+
+
+@pytest.mark.outside
+def test_first_process_of_a_container_leaves_no_zombie_while_a_worker_lives(bench: Bench):
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHANS, *bench.command()],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "0"]
+
+
 class Pauses(threading.Event):
     """An event that records how long somebody waits for it, and waits no time."""
 
