@@ -207,6 +207,10 @@ class Laws:
         for reports in self._reports.values():  # what is private is forgotten
             for did in filter(self._world.is_private, list(reports)):
                 del reports[did]
+        published = {*self._world.published_sites()}
+        for publisher, site in list(self._shown):
+            if publisher == "http" and site not in published:  # its ads ended with the process before
+                del self._shown[publisher, site]
         self._loaded_at = self.saved_at
         if self.saved_at < 0:
             self._held_at_step = frozenset()
