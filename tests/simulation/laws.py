@@ -300,11 +300,19 @@ class Laws:
         if there and not (before and self._is_forgotten(publisher, before, now)):
             self._check_generation(there, ad)
         judged = self._gone.get(ad.site, frozenset()) - now.available
-        # a new process without its state serves no ad over HTTP, and decides what others get later
-        if before and (there or publisher == "http") and (gone := before.available - now.available - judged):
+        replaced = there or (self._find_other(ad) if publisher == "http" else None)
+        if before and replaced and (gone := before.available - now.available - judged):
             self._check_gone(before, now, gone)
             judged |= gone
         self._gone[ad.site] = judged
+
+    def _find_other(self, new: SiteAd) -> SiteAd | None:
+        """Return an ad that the ad *new* will replace at a publisher.
+
+        A process without its state serves no ad over HTTP at first, and decides there what the others get.
+        """
+        ads = (self._world.shown_ad(publisher, new.site) for publisher in self._world.shelves)
+        return next((ad for ad in ads if ad and ad.generation != new.generation), None)
 
     def _reports_of(self, did: Did) -> Iterator[deque[Report]]:
         return (reports[did] for reports in self._reports.values() if did in reports)
