@@ -244,6 +244,11 @@ def test_option_that_makes_another_job_is_refused(host, words, told):
     assert told in message
 
 
+def test_name_of_the_parset_within_another_word_of_the_command_is_another_name(host):
+    done = host.submit("L1.ms", "--command", "rapthor --log my-run1.parset run1.parset.log")
+    assert "run1.parset.log" in done.stdout
+
+
 def test_line_that_replaces_a_line_of_the_job_is_told(host):
     lines = ('+datalocality = "auto"', "queue_time = 1", "Requirements = true", "+Mine = 1")
     told = host.submit("L1.ms", *(word for line in lines for word in ("--line", line))).stderr

@@ -100,6 +100,7 @@ def _default_mode(submit: SubmitSettings, options: RapthorOptions) -> Mode | Non
 def _usage_problems(submit: SubmitSettings, run: RunOptions, options: RapthorOptions) -> list[str]:
     """Return one sentence for each option that contradicts another option or the configuration."""
     is_job = options.form == "job"
+    own_parset = re.compile(rf"(?<![\w.-]){re.escape(options.parset.name)}(?![\w.-])")
     checks = {
         "--max-wait is for --mode wait and auto; --mode require waits without a limit": (
             run.mode == "require" and run.max_wait_seconds is not None
@@ -111,7 +112,7 @@ def _usage_problems(submit: SubmitSettings, run: RunOptions, options: RapthorOpt
             bool(options.gpu) and not is_job
         ),
         f"--command: the job's parset is {JOB_PARSET}, not {options.parset.name}": (
-            options.parset.name in options.command and JOB_PARSET not in options.command
+            bool(own_parset.search(options.command)) and JOB_PARSET not in options.command
         ),
         "--json is valid only with --dry-run": options.as_json and not options.dry_run,
         "--allow-unknown keeps the datasets that --skip-absent and --at-least leave out: use one of them": (
