@@ -198,8 +198,8 @@ class _SuspectsAnswer:
     again_at: float
     is_complete: bool = False
     """The process answered, so that none of *dids* is a suspect any longer."""
-    end_reason: str | None = None
-    """How the process ended; None if it goes on."""
+    failure: str | None = None
+    """Why the process ended before its answer; None if it answered."""
 
 
 class Supervised(Protocol):
@@ -440,7 +440,7 @@ class WorkerCatalogue:
                         return
                     now = self._monotonic()
                     again_at = now if end.has_ended_itself else now + (now - began_at)
-                    answer = _SuspectsAnswer(group, {}, again_at, end_reason=str(end))
+                    answer = _SuspectsAnswer(group, {}, again_at, failure=str(end))
                     ends_left = ends_left - 1 if end.has_ended_itself else 0
                     size = max(1, len(group) // 2)
                     if len(group) == 1:
@@ -471,8 +471,8 @@ class WorkerCatalogue:
             suspect = self._suspects.pop(did, None)
             if suspect is None or answer.is_complete:
                 continue
-            if answer.end_reason and len(answer.dids) == 1:
-                suspect = _Suspect(answer.end_reason, answer.again_at)
+            if answer.failure and len(answer.dids) == 1:
+                suspect = _Suspect(answer.failure, answer.again_at)
             elif suspect.again_at is not None:
                 suspect = replace(suspect, again_at=answer.again_at)
             self._suspects[did] = suspect

@@ -203,10 +203,9 @@ class _Process:
 
     def has_ended(self) -> bool:
         """Return whether the process has ended by itself, between two answers."""
-        self._reap_orphans()
         return self._wait(0) is not None
 
-    def _reap_orphans(self) -> None:
+    def reap_orphans(self) -> None:
         """As the first process of a container, wait for what commands of the worker left behind."""
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT
         with suppress(ChildProcessError):
@@ -384,8 +383,10 @@ class Worker:
         if self._process and self._max_answers and self._process.answer_count >= self._max_answers:
             self._start_count -= 1  # planned: the next process is in place of this one
             self._discard()
-        if self._process and self._process.has_ended():
-            self._discard()
+        if self._process:
+            self._process.reap_orphans()
+            if self._process.has_ended():
+                self._discard()
         if self._process is None:
             if self._failed_starts:
                 self._close_event.wait(min(0.1 * 2 ** (self._failed_starts - 1), MAX_PAUSE_SECONDS))

@@ -89,7 +89,7 @@ class Fragile:
         self.garble = garble
         self.before_request: Callable[[int], None] = lambda number: None
         self.before_second: Callable[[int], None] | None = None
-        """What the second worker calls instead."""
+        """Called before each request to the second worker, in place of ``before_request``."""
         self._server = CatalogueServer(catalogue, catalogue)
 
     def start(self) -> None:
