@@ -24,6 +24,7 @@ from typing import IO, Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
+from adapters.remote import MAX_ANSWER_BYTES
 from adapters.untrusted_text import Record, is_text, quote_excerpt
 from adapters.worker import kill_commands
 from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
@@ -49,7 +50,7 @@ _MAX_TEXT_CHARS = 500
 _STATES = {state.name.lower(): state for state in RequestState}
 _EXIT_REFUSED = 3
 _ERROR_BYTES = 2000
-_MAX_OUTPUT_BYTES = 16 * 1024 * 1024
+_MAX_OUTPUT_BYTES = MAX_ANSWER_BYTES // 4  # the answer is up to three times as long as these lines
 """Some 75,000 rules of 220 bytes, for which the worker takes 140 MB; the shortest lines take 240 MB."""
 
 

@@ -16,6 +16,8 @@ from adapters.worker import Message, WorkerFailed, WorkerRefused
 from hydrator.domain.errors import CatalogueGarbled, HydratorError
 from hydrator.domain.ports import StepReporter
 
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""The longest result of a call, in one line: the list of 200,000 files, or the rules of an account."""
 _MODULES = ("hydrator.domain.model", "hydrator.domain.staging_ports", "hydrator.domain.errors")
 _NAMES = frozenset(
     {("datetime", "datetime"), ("datetime", "timedelta"), ("datetime", "timezone"), ("builtins", "frozenset")}

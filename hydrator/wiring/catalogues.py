@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from adapters.catalogue_client import WorkerCatalogue
 from adapters.command_stager import CommandStager
 from adapters.condor.bindings.process import LIMIT_BYTES as BINDINGS_BYTES
-from adapters.remote import RemoteObject
+from adapters.remote import MAX_ANSWER_BYTES, RemoteObject
 from adapters.worker import Worker
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import OPENINGS_REPORT, Openings, PacedCycle
@@ -206,7 +206,7 @@ def _build_remote(
         limit_bytes=_limit_bytes(source),
         env=partial(rucio_environment, own.token_dir),
         setup=encode_recipe(recipe),
-        max_line_bytes=_MAX_ANSWER_BYTES,
+        max_line_bytes=MAX_ANSWER_BYTES,
     )
     return RemoteObject(source.name, worker, 4 * source.timeout_seconds, fail, reporter)
 
@@ -214,8 +214,6 @@ def _build_remote(
 CATALOGUE_WORKER = (sys.executable, "-P", "-m", "hydrator.wiring.catalogue_worker")
 _MEMORY_MB = {"rucio": 1000, "dmapi": 500, "file": 500}
 """The largest size of a worker by the type of its catalogue: 1,000,000 replicas in Rucio need some 900 MB."""
-_MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""The list of 200,000 files, or the rules of an account, in one line."""
 _DMAPI_SECONDS = 120.0
 """Two times the limit of one question to a DMAPI server."""
 _COMMAND_BYTES = 500_000_000
@@ -396,7 +394,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
             CATALOGUE_WORKER,
             limit_bytes=_COMMAND_BYTES,
             setup=encode_recipe(partial(CommandStager, source.name, one.command)),
-            max_line_bytes=_MAX_ANSWER_BYTES,
+            max_line_bytes=MAX_ANSWER_BYTES,
         )
         return cast("Stager", RemoteObject(source.name, worker, _COMMAND_SECONDS, fail))
     if isinstance(source, RucioSource):
