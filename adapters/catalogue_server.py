@@ -19,14 +19,14 @@ from hydrator.domain.errors import (
     CatalogueUnreachable,
     ConfigError,
 )
-from hydrator.domain.model import Did, Provenance, Replica, ReplicaState, Seen, Site, Survey, Unseen
+from hydrator.domain.model import DatasetState, Did, Provenance, Replica, Seen, Site, Survey, Unseen
 from hydrator.domain.ports import Catalogue, TokenValidity
 
 _DIDS_PER_PART = 500
 _BYTES_PER_PART = 400_000
 """A part ends at the row with which it is larger; the limit of a line is 1 MiB."""
 MAX_SITES = 10_000
-STATES = tuple(ReplicaState)
+STATES = tuple(DatasetState)
 """The best state is first."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -42,7 +42,7 @@ def best_by_site(replicas: Iterable[Replica]) -> dict[Site, Replica]:
             continue
         is_better = STATES.index(replica.state) < STATES.index(other.state)
         chosen = replica if is_better else other
-        if chosen.state is not ReplicaState.COMPLETE:
+        if chosen.state is not DatasetState.AVAILABLE:
             shares = [share for share in (replica.fraction, other.fraction) if share is not None]
             chosen = replace(chosen, fraction=max(shares, default=None))
         best[replica.site] = chosen

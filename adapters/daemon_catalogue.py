@@ -36,7 +36,6 @@ from hydrator.domain.model import (
     Fact,
     Reading,
     Replica,
-    ReplicaState,
     Seen,
     Site,
     SiteFacts,
@@ -58,14 +57,6 @@ _MAX_STAGING_TEXTS = 1000
 _TIMEOUT_SECONDS = 15.0
 _SEARCH_SECONDS = 40.0
 """The daemon ends a request after 30 s."""
-_REPLICA_STATES = {
-    DatasetState.AVAILABLE: ReplicaState.COMPLETE,
-    DatasetState.STAGING: ReplicaState.INCOMING,
-    DatasetState.PARTIAL: ReplicaState.PARTIAL,
-    DatasetState.NEARLINE: ReplicaState.ON_TAPE,
-    DatasetState.STUCK: ReplicaState.STUCK,
-    DatasetState.UNAVAILABLE: ReplicaState.UNAVAILABLE,
-}
 
 
 class _SiteRow(TypedDict):
@@ -367,10 +358,10 @@ def _parse_reading(row: _DatasetRow, answered_at: datetime) -> Reading:
     if not facts and not row["demanded"]:
         return Unseen(NOT_IN_DEMAND)
     did = parse_did(row["did"])
-    known = [fact for fact in facts if fact["state"] in set(_REPLICA_STATES)]
+    known = [fact for fact in facts if fact["state"] is not DatasetState.UNKNOWN]
     return Seen(
         as_of=min([from_unix(fact["as_of"]) for fact in known], default=answered_at),
-        replicas=tuple(_parse_replica(did, fact) for fact in known),
+        replicas=tuple(Replica(did, Site(fact["site"]), fact["state"], fact["fraction"]) for fact in known),
         bytes_total=row["bytes"],
         unreachable_sites=frozenset(Site(fact["site"]) for fact in facts if fact not in known),
         case_variants=frozenset(map(parse_did, row["clashes_with"])),
@@ -424,11 +415,6 @@ def _parse_knowledge(
 def _parse_fact(row: _FactRow) -> Fact:
     provenance = provenance_from_row(row["provenance"])
     return Fact(row["state"], from_unix(row["as_of"]), row["fraction"], provenance)
-
-
-def _parse_replica(did: Did, row: _FactRow) -> Replica:
-    state = _REPLICA_STATES[row["state"]]
-    return Replica(did, Site(row["site"]), state, row["fraction"])
 
 
 def _parse_openings(sites: Sequence[_SiteRow], rows: Sequence[_SetRow]) -> Openings:

@@ -13,13 +13,13 @@ from typing import Any
 
 from hydrator.config import Settings
 from hydrator.domain.model import (
+    DatasetState,
     Demand,
     Did,
     Plan,
     Publish,
     PublishedAd,
     Replica,
-    ReplicaState,
     Survey,
 )
 from hydrator.reconcile.evaluate import Evaluation, evaluate
@@ -48,7 +48,7 @@ def replicas(names: Sequence[Did], changed: int = 0) -> list[tuple[Did, list[Rep
     rows = []
     for place, did in enumerate(names):
         sites = [SITES[(place + 7 * copy) % len(SITES)] for copy in range(COPIES)]
-        states = [ReplicaState.INCOMING if place < changed else ReplicaState.COMPLETE, ReplicaState.COMPLETE]
+        states = [DatasetState.STAGING if place < changed else DatasetState.AVAILABLE, DatasetState.AVAILABLE]
         rows.append((did, [Replica(did, *pair) for pair in zip(sites, states, strict=True)]))
     return rows
 

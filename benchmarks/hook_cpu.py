@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from adapters.files.ad_files import AdFilePublisher
 from hydrator import startd_cron
 from hydrator.config import Settings
-from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
+from hydrator.domain.model import DatasetState, Replica, Site, SiteAd, from_unix
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.state import ReconcileState
 from hydrator.server.app import Sources, build_app
@@ -39,7 +39,7 @@ Runs = Mapping[str, Sequence[tuple[float, float, int, int]]]
 def ad_of(count: int) -> SiteAd:
     """Build the ad of a site where *count* datasets are available and nothing else."""
     now, site = from_unix(time.time()), Site(f"SITE{count}")
-    answer = survey(((did, [Replica(did, site, ReplicaState.COMPLETE)]) for did in short_dids(count)), now)
+    answer = survey(((did, [Replica(did, site, DatasetState.AVAILABLE)]) for did in short_dids(count)), now)
     demand = wants(short_dids(count))
     return evaluate(
         ReconcileState(),

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import (
+    DatasetState,
     Demand,
     DemandEntry,
     Did,
     Origin,
     QueuedJobs,
     Replica,
-    ReplicaState,
     ScheddDemand,
     Seen,
     Site,
@@ -54,8 +54,8 @@ def busy_site_ads(count: int, at: datetime = NOW) -> Evaluation:
 
     def replica(place: int, did: Did, site: Site) -> Replica:
         if place % 5 == 0:
-            return Replica(did, site, ReplicaState.INCOMING, 0.4)
-        return Replica(did, site, ReplicaState.COMPLETE, 1.0)
+            return Replica(did, site, DatasetState.STAGING, 0.4)
+        return Replica(did, site, DatasetState.AVAILABLE, 1.0)
 
     readings = ((did, [replica(place, did, site) for site in SITES]) for place, did in enumerate(names))
     answers = {"catalogue": survey(readings, at)}

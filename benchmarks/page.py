@@ -7,7 +7,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
-from hydrator.domain.model import Replica, ReplicaState, Seen, Site, Survey
+from hydrator.domain.model import DatasetState, Replica, Seen, Site, Survey
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
@@ -35,7 +35,7 @@ def build_state(site_count: int, dataset_count: int) -> ServerState:
         did: Seen(
             NOW,
             tuple(
-                Replica(did, sites[(place * 7 + step) % site_count], ReplicaState.COMPLETE, 1.0)
+                Replica(did, sites[(place * 7 + step) % site_count], DatasetState.AVAILABLE, 1.0)
                 for step in range(3)
             ),
             bytes_total=10**10,

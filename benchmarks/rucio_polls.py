@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from hydrator.domain.model import Did, ReplicaState, Seen
+from hydrator.domain.model import DatasetState, Did, Seen
 from hydrator.wiring.catalogues import rucio_environment
 from testbed.postgres import Postgres
 from testbed.rucio import VERSION, RucioServer
@@ -156,7 +156,7 @@ def _poll(
     survey = catalogue.read(dids)
     wall, cpu = time.monotonic() - begun, time.process_time() - used
     readings = [each for each in survey.readings.values() if isinstance(each, Seen)]
-    spoilt = sum(any(r.state is ReplicaState.PARTIAL for r in each.replicas) for each in readings)
+    spoilt = sum(any(r.state is DatasetState.PARTIAL for r in each.replicas) for each in readings)
     if (
         len(readings) != len(dids)
         or spoilt != partial

@@ -19,11 +19,11 @@ from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.openings import PacedCycle
 from hydrator.domain.model import (
+    DatasetState,
     Demand,
     Did,
     PublishedAd,
     Replica,
-    ReplicaState,
     Seen,
     Site,
     Snapshot,
@@ -46,7 +46,7 @@ from .record import Figure, Result
 POLL = timedelta(seconds=30)
 POLICY = Policy(refresh_after=timedelta(minutes=5), has_expiring_ads=True)
 FULL_GOAL, CHANGED_GOAL, MEMORY_GOAL, PACING_GOAL, METRICS_GOAL = 10.0, 4.0, 1024.0, 0.2, 0.2
-STATES = (ReplicaState.INCOMING, ReplicaState.PARTIAL, ReplicaState.STUCK)
+STATES = (DatasetState.STAGING, DatasetState.PARTIAL, DatasetState.STUCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def replicas(names: list[Did], shape: Shape) -> list[tuple[Did, list[Replica]]]:
 
 def complete(did: Did, site: Site, number: str) -> Replica:
     storage = sys.intern(f"{site}{number}") if number else ""
-    return Replica(did, site, ReplicaState.COMPLETE, storage=storage)
+    return Replica(did, site, DatasetState.AVAILABLE, storage=storage)
 
 
 def repeat_survey(last: Survey, changes: int, turn: int) -> Survey:

@@ -8,13 +8,13 @@ from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings, PacedCycle
 from hydrator.domain.model import (
+    DatasetState,
     Demand,
     DemandEntry,
     Did,
     Origin,
     PublishedAd,
     Replica,
-    ReplicaState,
     Seen,
     Site,
     SiteAd,
@@ -69,7 +69,10 @@ def demand(*wants: DemandEntry | str) -> Demand:
 
 
 def replica(
-    did: str = L1, site: str = CAM, state: ReplicaState = ReplicaState.COMPLETE, fraction: float | None = None
+    did: str = L1,
+    site: str = CAM,
+    state: DatasetState = DatasetState.AVAILABLE,
+    fraction: float | None = None,
 ) -> Replica:
     return Replica(Did(did), Site(site), state, fraction)
 

@@ -7,20 +7,20 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from hydrator.domain.model import Did, Replica, ReplicaState, Site
+from hydrator.domain.model import DatasetState, Did, Replica, Site
 from hydrator.testing.catalogue_contract import CAM, CatalogueContract
 from hydrator.wiring import system_clock
 from testbed.rucio import RucioServer
 
 FILES = 4
 SCOPES = (f"test-{n}" for n in itertools.count())
-COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK, UNAVAILABLE = (
-    ReplicaState.COMPLETE,
-    ReplicaState.INCOMING,
-    ReplicaState.PARTIAL,
-    ReplicaState.ON_TAPE,
-    ReplicaState.STUCK,
-    ReplicaState.UNAVAILABLE,
+AVAILABLE, STAGING, PARTIAL, NEARLINE, STUCK, UNAVAILABLE = (
+    DatasetState.AVAILABLE,
+    DatasetState.STAGING,
+    DatasetState.PARTIAL,
+    DatasetState.NEARLINE,
+    DatasetState.STUCK,
+    DatasetState.UNAVAILABLE,
 )
 
 
@@ -51,8 +51,8 @@ HAPPENINGS = {
 }
 
 
-def storage(site: Site, state: ReplicaState) -> str:
-    kind = {ON_TAPE: "TAPE", UNAVAILABLE: "DOWN"}.get(state, "DISK")
+def storage(site: Site, state: DatasetState) -> str:
+    kind = {NEARLINE: "TAPE", UNAVAILABLE: "DOWN"}.get(state, "DISK")
     return f"{site}-{kind}"
 
 
@@ -61,10 +61,10 @@ def seeds(replica: Replica) -> list[tuple[str, dict]]:
     where = {"did": replica.did, "rse": storage(replica.site, replica.state)}
     some = {**where, "files": round((replica.fraction or 0) * FILES)}
     return {
-        COMPLETE: [("place", where), ("replicate", where)],
-        ON_TAPE: [("place", where), ("replicate", where)],
+        AVAILABLE: [("place", where), ("replicate", where)],
+        NEARLINE: [("place", where), ("replicate", where)],
         PARTIAL: [("place", some)],
-        INCOMING: [("replicate", where), ("transferred", some)],
+        STAGING: [("replicate", where), ("transferred", some)],
         STUCK: [("replicate", where), ("transferred", some), ("fail", where)],
         UNAVAILABLE: [("place", where), ("replicate", where)],
     }[replica.state]
@@ -125,7 +125,7 @@ class RucioTests:
         )
         seeded.seed(("add_scope", {"scope": self.scope}))
 
-    def dataset(self, name: str, *replicas: tuple[Site, ReplicaState, float]) -> Did:
+    def dataset(self, name: str, *replicas: tuple[Site, DatasetState, float]) -> Did:
         did = Did(f"{self.scope}:{name}")
         self.seed_all(did, *(Replica(did, *replica) for replica in replicas))
         return did
@@ -162,9 +162,9 @@ class RucioCatalogueContract(RucioTests, CatalogueContract):
         return self.catalogue()
 
     def contained(self, scenario):
-        second = COMPLETE if scenario.expected_fraction is None else INCOMING
+        second = AVAILABLE if scenario.expected_fraction is None else STAGING
         parts = [Did(f"{self.scope}:part-{n}") for n in range(2)]
-        self.seed_all(parts[0], Replica(parts[0], CAM, COMPLETE))
+        self.seed_all(parts[0], Replica(parts[0], CAM, AVAILABLE))
         self.seed_all(parts[1], Replica(parts[1], CAM, second, 0.5))
         self.server.do("add_container", did=self.did("L1"), children=parts)
         return self.catalogue()

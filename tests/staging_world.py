@@ -11,11 +11,11 @@ from pathlib import Path
 from hydrator.config.staging import StagingSettings
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import (
+    DatasetState,
     Did,
     Provenance,
     QueuedJobs,
     Replica,
-    ReplicaState,
     ScheddDemand,
     Site,
     Unseen,
@@ -124,7 +124,7 @@ class StagingWorld:
         self.needs.needs[SCHEDD] = []
         self.store = MemoryStore()
         self.control = MemoryControl()
-        self.disk: dict[tuple[Did, Site], tuple[ReplicaState, float | None]] = {}
+        self.disk: dict[tuple[Did, Site], tuple[DatasetState, float | None]] = {}
         self.audit: list[tuple] = []
         self.is_ending = False
         self.has_cleaner = True
@@ -141,7 +141,7 @@ class StagingWorld:
     def add_dataset(self, did, terabytes=1.0):
         self.stager.sizes[did] = round(terabytes * TERABYTE)
 
-    def put(self, did, site, state=ReplicaState.COMPLETE, fraction=None):
+    def put(self, did, site, state=DatasetState.AVAILABLE, fraction=None):
         """Put a replica that no rule keeps."""
         self.disk[did, site] = (state, fraction)
 
@@ -158,7 +158,7 @@ class StagingWorld:
         for rule in list(self.stager.rules.values()):
             if rule.state in MOVING and (not dids or rule.did in dids):
                 self.stager.set(rule.id, state=RequestState.DONE)
-                self.disk[rule.did, rule.site] = (ReplicaState.COMPLETE, None)
+                self.disk[rule.did, rule.site] = (DatasetState.AVAILABLE, None)
 
     def restart(self, *, never=(), poll_seconds=100, **more):
         """Start a new daemon with the table on disk."""
@@ -223,7 +223,7 @@ class StagingWorld:
             Replica(
                 rule.did,
                 rule.site,
-                ReplicaState.INCOMING,
+                DatasetState.STAGING,
                 rule.files_done / FILES,
                 provenance=Provenance(ready_at=self.ready_at),
             )

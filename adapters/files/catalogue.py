@@ -11,10 +11,10 @@ from typing import Final
 from adapters.did_matching import case_variants, filter_by_patterns
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.files import file_signature, read_regular
-from hydrator.domain.model import Did, Replica, Seen, Site, Survey
+from hydrator.domain.model import DatasetState, Did, Replica, Seen, Site, Survey
 from hydrator.domain.ports import Clock
 
-from .catalogue_format import STATE_BY_WORD, DatasetInFile, ParsedFile, parse_file
+from .catalogue_format import DatasetInFile, ParsedFile, parse_file
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """``as_of`` may be ahead of the local clock by this much, and then counts as now."""
@@ -138,7 +138,7 @@ class FileCatalogue:
 def _reading(did: Did, at: datetime, contents: ParsedFile) -> Seen:
     dataset = contents.datasets.get(did, _ABSENT)
     replicas = [
-        Replica(did, site, STATE_BY_WORD[one.state], one.fraction)
+        Replica(did, site, DatasetState[one.state.upper()], one.fraction)
         for site, states in sorted(dataset.sites.items())
         for one in states
     ]

@@ -39,18 +39,10 @@ from pydantic_core import ErrorDetails
 
 from adapters.did_matching import group_by_lower_case
 from adapters.untrusted_text import Record
-from hydrator.domain.model import Did, ReplicaState, Site, parse_did
+from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.text import format_count, shorten_list
 from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, moment_in_utc, valid_time
 
-STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
-    "available": ReplicaState.COMPLETE,
-    "staging": ReplicaState.INCOMING,
-    "partial": ReplicaState.PARTIAL,
-    "nearline": ReplicaState.ON_TAPE,
-    "stuck": ReplicaState.STUCK,
-    "unavailable": ReplicaState.UNAVAILABLE,
-}
 MAX_PROBLEMS_SHOWN: Final = 10
 
 
@@ -96,7 +88,7 @@ _KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True, config=_KNOWN_KEYS_ONLY)
 class StateInFile:
-    """The state of a dataset at one storage element."""
+    """The state of a dataset at one storage element: a DatasetState in lower case."""
 
     state: Literal["available", "staging", "partial", "nearline", "stuck", "unavailable"]
     fraction: Annotated[float, Field(ge=0, le=1, strict=True)] | None = None

@@ -21,10 +21,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from adapters.did_matching import case_variants, filter_by_patterns, group_by_lower_case
 from hydrator.domain.errors import BadDid, CatalogueUnreachable
 from hydrator.domain.model import (
+    DatasetState,
     Did,
     Reading,
     Replica,
-    ReplicaState,
     Seen,
     Site,
     Survey,
@@ -147,18 +147,18 @@ class DirectoryCatalogue:
             )
         return paths, frozenset(unreadable), frozenset(incomplete)
 
-    def _replica_state(self, path: Path, now: datetime) -> ReplicaState | None:
+    def _replica_state(self, path: Path, now: datetime) -> DatasetState | None:
         """Return the state of a dataset's folder: complete, incoming or partial; None if it is unreadable."""
         marker = self._options.marker
         try:
             if marker and (path / marker).exists():
-                return ReplicaState.COMPLETE
+                return DatasetState.AVAILABLE
             changed = max(_change_time(each, now.timestamp()) for each in _walk(path))
         except OSError:
             return None
         if now.timestamp() - changed < 60 * self._options.settled_minutes:
-            return ReplicaState.INCOMING
-        return ReplicaState.PARTIAL if marker else ReplicaState.COMPLETE
+            return DatasetState.STAGING
+        return DatasetState.PARTIAL if marker else DatasetState.AVAILABLE
 
 
 def _change_time(path: Path, now: float) -> float:

@@ -15,7 +15,7 @@ from statistics import fmean, linear_regression
 from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
-from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site
+from hydrator.domain.model import DatasetState, Did, Replica, Seen, Site
 
 from .dids import DidResolver, query_did
 from .locks import LockTracker
@@ -58,7 +58,7 @@ class ProgressTracker:
 
     def _add_estimate(self, replica: Replica, now: datetime) -> Replica:
         by_storage = self._samples.setdefault(replica.did, {})
-        if replica.state is not ReplicaState.INCOMING or replica.fraction is None:
+        if replica.state is not DatasetState.STAGING or replica.fraction is None:
             by_storage.pop(replica.storage, None)
             return replica
         samples = by_storage.setdefault(replica.storage, deque(maxlen=_MAX_SAMPLES))
@@ -189,7 +189,7 @@ class DatasetConclusions:
         parts = self._combinable_storages(poll, counts, movements)
         if parts and (ends_at is None or ends_at > poll.held_until):
             poll.shared_counts[did] = {name: counts[name] for name in parts}
-        is_moving = any(replica.state is ReplicaState.INCOMING for replica in replicas)
+        is_moving = any(replica.state is DatasetState.STAGING for replica in replicas)
         if ends_at is None and not parts and not is_moving:
             self._cached_replicas[did] = sources, replicas
         return replicas
@@ -285,7 +285,7 @@ def _leave_open(seen: Seen, sites: AbstractSet[Site]) -> Seen:
 
 def _mark_growing(replica: Replica) -> Replica:
     """Return *replica* of a DID that gets more files or datasets: it has no time of completion."""
-    if replica.state is not ReplicaState.INCOMING:
+    if replica.state is not DatasetState.STAGING:
         return replica
     reason = "the dataset is open: it still grows"
     provenance = replace(replica.provenance, reason=reason, ready_at=None, ready_error=None)

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from adapters.untrusted_text import quote_excerpt
-from hydrator.domain.model import NO_PROVENANCE, Did, Provenance, Replica, ReplicaState, Seen, Site
+from hydrator.domain.model import NO_PROVENANCE, DatasetState, Did, Provenance, Replica, Seen, Site
 from hydrator.domain.redaction import sanitize
 from hydrator.domain.staging_ports import RequestState
 
@@ -221,7 +221,7 @@ _PROVENANCE_BY_CALL: dict[str, Provenance] = {}
 class RseState(NamedTuple):
     """The state of a dataset at one storage element, with the fraction on disk and its provenance."""
 
-    state: ReplicaState
+    state: DatasetState
     fraction: float
     provenance: Provenance = NO_PROVENANCE
 
@@ -239,33 +239,33 @@ def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -
     if not rse.is_readable:
         is_there = count.available_length > 0 or movement.is_moving or movement.is_stuck
         reason = f"{rse.name} cannot be read (availability_read, or a downtime)"
-        state = RseState(ReplicaState.UNAVAILABLE, 0.0, replace(provenance, reason=reason))
+        state = RseState(DatasetState.UNAVAILABLE, 0.0, replace(provenance, reason=reason))
         return state if is_there else None
     if rse.is_tape:
-        return RseState(ReplicaState.ON_TAPE, 0.0, provenance)
+        return RseState(DatasetState.NEARLINE, 0.0, provenance)
     if count.is_complete:
         return _complete_state(rse, movement, held_until)
     if movement.is_moving and not rse.is_writable:
         reason = f"{rse.name} cannot be written (availability_write), so nothing arrives"
-        return RseState(ReplicaState.STUCK, count.fraction, replace(provenance, reason=reason))
+        return RseState(DatasetState.STUCK, count.fraction, replace(provenance, reason=reason))
     if movement.is_moving:
-        return RseState(ReplicaState.INCOMING, count.fraction, provenance)
+        return RseState(DatasetState.STAGING, count.fraction, provenance)
     if movement.is_stuck:
-        return RseState(ReplicaState.STUCK, count.fraction, provenance)
-    return RseState(ReplicaState.PARTIAL, count.fraction, provenance) if count.available_length > 0 else None
+        return RseState(DatasetState.STUCK, count.fraction, provenance)
+    return RseState(DatasetState.PARTIAL, count.fraction, provenance) if count.available_length > 0 else None
 
 
 def _complete_state(rse: Rse, movement: Movement, held_until: datetime) -> RseState:
     provenance = movement.provenance
     if rse.is_volatile:
         reason = f"whole, but {rse.name} is a cache (volatile) that may drop it at any time"
-        return RseState(ReplicaState.PARTIAL, 1.0, replace(provenance, reason=reason))
+        return RseState(DatasetState.PARTIAL, 1.0, replace(provenance, reason=reason))
     if movement.ends_at is not None and movement.ends_at <= held_until:
         ended = "" if provenance.rule else provenance.reason
         reason = f"whole, but {ended or 'no rule holds it for long enough'}"
-        return RseState(ReplicaState.PARTIAL, 1.0, replace(provenance, reason=reason))
+        return RseState(DatasetState.PARTIAL, 1.0, replace(provenance, reason=reason))
     return RseState(
-        ReplicaState.COMPLETE, 1.0, replace(provenance, reason="") if provenance.reason else provenance
+        DatasetState.AVAILABLE, 1.0, replace(provenance, reason="") if provenance.reason else provenance
     )
 
 
@@ -351,14 +351,14 @@ def apply_did_expiry(replicas: Iterable[Replica], ends_at: datetime | None, held
         provenance = replace(
             each.provenance, expires_at=min(filter(None, (each.provenance.expires_at, ends_at)))
         )
-        if each.state is ReplicaState.COMPLETE:
+        if each.state is DatasetState.AVAILABLE:
             reason = "whole, but its own lifetime ends before a job could use it"
             provenance = replace(provenance, reason=reason, ready_at=None, ready_error=None)
-            adjusted.append(replace(each, state=ReplicaState.PARTIAL, provenance=provenance))
-        elif each.state is not ReplicaState.INCOMING:
+            adjusted.append(replace(each, state=DatasetState.PARTIAL, provenance=provenance))
+        elif each.state is not DatasetState.STAGING:
             adjusted.append(replace(each, provenance=provenance))
         elif each.fraction:
-            adjusted.append(replace(each, state=ReplicaState.PARTIAL, provenance=provenance))
+            adjusted.append(replace(each, state=DatasetState.PARTIAL, provenance=provenance))
     return tuple(adjusted)
 
 
@@ -405,24 +405,24 @@ def _container_replicas_at(did: Did, site: Site, parts: list[Seen]) -> list[Repl
     state = _container_state(states)
     if state:
         container.append(Replica(did, site, state, fraction, storage, _container_provenance(by_part, state)))
-    if state is not ReplicaState.COMPLETE and all(ReplicaState.ON_TAPE in each for each in states):
-        provenance = _container_provenance(by_part, ReplicaState.ON_TAPE)
-        container.append(Replica(did, site, ReplicaState.ON_TAPE, 0.0, storage, provenance))
+    if state is not DatasetState.AVAILABLE and all(DatasetState.NEARLINE in each for each in states):
+        provenance = _container_provenance(by_part, DatasetState.NEARLINE)
+        container.append(Replica(did, site, DatasetState.NEARLINE, 0.0, storage, provenance))
     return container
 
 
-def _container_state(states: list[set[ReplicaState]]) -> ReplicaState | None:
-    if all(ReplicaState.COMPLETE in each for each in states):
-        return ReplicaState.COMPLETE
-    missing = [each for each in states if ReplicaState.COMPLETE not in each]
-    for state in (ReplicaState.INCOMING, ReplicaState.STUCK, ReplicaState.UNAVAILABLE):
+def _container_state(states: list[set[DatasetState]]) -> DatasetState | None:
+    if all(DatasetState.AVAILABLE in each for each in states):
+        return DatasetState.AVAILABLE
+    missing = [each for each in states if DatasetState.AVAILABLE not in each]
+    for state in (DatasetState.STAGING, DatasetState.STUCK, DatasetState.UNAVAILABLE):
         if any(state in each for each in missing):
             return state
-    on_disk = any(each & {ReplicaState.COMPLETE, ReplicaState.PARTIAL} for each in states)
-    return ReplicaState.PARTIAL if on_disk else None
+    on_disk = any(each & {DatasetState.AVAILABLE, DatasetState.PARTIAL} for each in states)
+    return DatasetState.PARTIAL if on_disk else None
 
 
-def _container_provenance(replicas_by_part: list[list[Replica]], state: ReplicaState) -> Provenance:
+def _container_provenance(replicas_by_part: list[list[Replica]], state: DatasetState) -> Provenance:
     """Return the provenance of a container with *state*, made from its datasets that have this state.
 
     Call and reason come from the first dataset, the end of the rules from the dataset whose rules end

@@ -2,7 +2,7 @@
 
 DMAPI returns the locations of a dataset, but not whether the dataset is complete at a location. It returns
 no sizes, no states, and no transfers. The metadata of a closed dataset (Rucio's columns) may have the
-dataset's number of files. Then the catalogue counts the files at each location. The state is COMPLETE if
+dataset's number of files. Then the catalogue counts the files at each location. The state is AVAILABLE if
 all files are at the location, else PARTIAL. Without the number of files, the setting ``bare_location`` is
 the state of each location. The catalogue sends one query for each DID, several at a time.
 docs/operators/catalogue-dmapi.md lists which facts about DMAPI come from recorded answers and
@@ -24,12 +24,12 @@ from adapters.http.client import JsonClient
 from adapters.worker import asking
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import (
+    DatasetState,
     Did,
     FilesOnDisk,
     Provenance,
     Reading,
     Replica,
-    ReplicaState,
     Seen,
     Site,
     Survey,
@@ -69,7 +69,7 @@ class DmapiSettings:
 
     name: str
     storage_sites: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    bare_location: ReplicaState | None = ReplicaState.PARTIAL
+    bare_location: DatasetState | None = DatasetState.PARTIAL
     limit: int = 100_000
     parallel: int = 8
     deadline: timedelta = timedelta(seconds=120)
@@ -245,12 +245,12 @@ class DmapiCatalogue:
             state, fraction = self._location_state(did, location, size)
             provenance = Provenance(_CALL, reason=closure_reason or _state_reason(location, size))
             if closure_reason:  # the location is closed: it still has the files, but no job can read them
-                state, fraction = ReplicaState.UNAVAILABLE, 0.0
+                state, fraction = DatasetState.UNAVAILABLE, 0.0
             if state is None:
                 unreachable_sites |= sites
                 continue
             length = size.file_count if size and fraction is not None else None
-            is_part = state is ReplicaState.PARTIAL and location.mask
+            is_part = state is DatasetState.PARTIAL and location.mask
             files = FilesOnDisk(location.mask, length) if length and is_part else None
             replicas += [
                 Replica(did, site, state, fraction, location.storage, provenance, files)
@@ -265,20 +265,20 @@ class DmapiCatalogue:
 
     def _location_state(
         self, did: Did, location: Location, size: DatasetSize | None
-    ) -> tuple[ReplicaState | None, float | None]:
+    ) -> tuple[DatasetState | None, float | None]:
         """Return the state and fraction of a location.
 
         Count the files if the dataset's number of files is final; else use ``bare_location``.
         """
         if location.is_dataset is False or (size and size.kind == "FILE"):
-            return ReplicaState.COMPLETE, 1.0
+            return DatasetState.AVAILABLE, 1.0
         if size is None or size.file_count is None or not size.is_settled:
             return self._settings.bare_location, None
         if location.file_count > size.file_count:
             counts = f"{size.file_count} files, and {location.file_count} of them are at {location.storage}"
             raise CatalogueGarbled(self.name, f"{did} has {counts}")
         fraction = location.file_count / size.file_count
-        return (ReplicaState.COMPLETE if fraction == 1.0 else ReplicaState.PARTIAL), fraction
+        return (DatasetState.AVAILABLE if fraction == 1.0 else DatasetState.PARTIAL), fraction
 
     def _location_sites(self, poll: _DmapiPoll, location: Location) -> tuple[frozenset[Site], str]:
         """Return the sites that read a location, and why the location is closed; '' if it is open."""

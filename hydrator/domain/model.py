@@ -67,26 +67,18 @@ class DatasetFile:
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class ReplicaState(StrEnum):
-    """The state of one dataset at one storage element in one catalogue."""
-
-    COMPLETE = "complete"  # every file is on disk
-    INCOMING = "incoming"  # a rule or transfer is bringing it to disk
-    PARTIAL = "partial"  # some files are on disk, and no transfer is running
-    ON_TAPE = "on tape"  # complete on tape, not on disk
-    STUCK = "stuck"  # the dataset is incomplete, and its Rucio rule is stuck or suspended
-    UNAVAILABLE = "unavailable"  # it is there, but the storage cannot be read now
-
-
 class DatasetState(StrEnum):
-    """The daemon's conclusion for one dataset and site, from all catalogues; the best state is first."""
+    """The state of one dataset at a storage element or a site; the best state is first.
 
-    AVAILABLE = "AVAILABLE"
-    STAGING = "STAGING"
-    PARTIAL = "PARTIAL"
-    NEARLINE = "NEARLINE"
-    STUCK = "STUCK"
-    UNAVAILABLE = "UNAVAILABLE"
+    A catalogue reports any but UNKNOWN, which is the daemon's conclusion about old facts.
+    """
+
+    AVAILABLE = "AVAILABLE"  # every file is on disk
+    STAGING = "STAGING"  # a rule or transfer is bringing it to disk
+    PARTIAL = "PARTIAL"  # some files are on disk, and no transfer is running
+    NEARLINE = "NEARLINE"  # complete on tape, not on disk
+    STUCK = "STUCK"  # the dataset is incomplete, and its Rucio rule is stuck or suspended
+    UNAVAILABLE = "UNAVAILABLE"  # it is there, but the storage cannot be read now
     UNKNOWN = "UNKNOWN"
 
 
@@ -141,7 +133,7 @@ class Replica:
 
     did: Did
     site: Site
-    state: ReplicaState
+    state: DatasetState
     fraction: float | None = None
     storage: str = ""
     provenance: Provenance = NO_PROVENANCE

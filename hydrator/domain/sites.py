@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from .model import Did, FilesOnDisk, Provenance, Replica, ReplicaState, Seen, Site, Survey
+from .model import DatasetState, Did, FilesOnDisk, Provenance, Replica, Seen, Site, Survey
 
 if TYPE_CHECKING:  # every command loads the settings, few load ports
     from .ports import Catalogue
@@ -77,7 +77,7 @@ class SiteMapping:
             *(replica for replica in own if replica.site not in unreachable),
             *self._remote_replicas(own),
         ]
-        complete = {replica.site for replica in replicas if replica.state is ReplicaState.COMPLETE}
+        complete = {replica.site for replica in replicas if replica.state is DatasetState.AVAILABLE}
         readers = {site for site, others in self.read_costs.items() if unreachable & others.keys()}
         incomplete_readers = readers - complete
         return replace(
@@ -92,7 +92,7 @@ class SiteMapping:
         for site, others in sorted(self.read_costs.items()):
             for replica in own:
                 cost = others.get(replica.site)
-                if cost is None or replica.state is not ReplicaState.COMPLETE:
+                if cost is None or replica.state is not DatasetState.AVAILABLE:
                     continue
                 if cost == 0 or (site not in sites and cost < 1):
                     yield _remote_replica(replica, site, cost)
@@ -107,7 +107,7 @@ class SiteMapping:
         for site in sorted(self.read_costs):
             sites = self._local_sites(site) - unreachable_sites
             union = union_at(site, [part for part in replicas if part.site in sites])
-            if union and union.state is ReplicaState.COMPLETE:
+            if union and union.state is DatasetState.AVAILABLE:
                 reason = f"{union.provenance.reason}; jobs at {site} read all of these"
                 unions.append(replace(union, provenance=replace(union.provenance, reason=reason)))
         return unions
@@ -120,7 +120,7 @@ def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
     provenance = replace(replica.provenance, reason=reason)
     if cost == 0:
         return replace(replica, site=site, provenance=provenance)
-    return replace(replica, site=site, state=ReplicaState.PARTIAL, fraction=1.0 - cost, provenance=provenance)
+    return replace(replica, site=site, state=DatasetState.PARTIAL, fraction=1.0 - cost, provenance=provenance)
 
 
 class MappedCatalogue:
@@ -177,7 +177,7 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
     The union is complete only if each file of the dataset is on disk in one of the parts.
     """
     known = [(part, part.files) for part in parts if part.files is not None]
-    if len(known) < 2 or any(part.state is ReplicaState.COMPLETE for part in parts):
+    if len(known) < 2 or any(part.state is DatasetState.AVAILABLE for part in parts):
         return None
     mask = 0
     for _, files in known:
@@ -192,7 +192,7 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
     return Replica(
         parts[0].did,
         site,
-        ReplicaState.COMPLETE if is_complete else ReplicaState.PARTIAL,
+        DatasetState.AVAILABLE if is_complete else DatasetState.PARTIAL,
         1.0 if is_complete else max(_fraction(together), *(part.fraction or 0.0 for part in parts)),
         ",".join(sorted({part.storage for part, _ in known if part.storage})),
         Provenance(call=known[0][0].provenance.call, reason=reason),

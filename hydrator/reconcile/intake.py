@@ -13,11 +13,11 @@ from typing import Any
 
 from hydrator.domain.errors import BadDid, CatalogueGarbled
 from hydrator.domain.model import (
+    DatasetState,
     Did,
     Provenance,
     Reading,
     Replica,
-    ReplicaState,
     Seen,
     Site,
     Survey,
@@ -107,7 +107,7 @@ def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - a 
         return "a replica is not a Replica object, or belongs to another dataset"
     if not isinstance(replica.site, str) or not replica.site:
         return "a replica has no site"
-    if not isinstance(replica.state, ReplicaState):
+    if not isinstance(replica.state, DatasetState) or replica.state is DatasetState.UNKNOWN:
         return "a replica has no state"
     provenance: Any = replica.provenance
     if not _is_instance(provenance, Provenance):

@@ -11,12 +11,12 @@ import pytest
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
+    DatasetState,
     Demand,
     DemandEntry,
     Did,
     Origin,
     Replica,
-    ReplicaState,
     Seen,
     Site,
     SiteAd,
@@ -28,13 +28,13 @@ from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 
 from .scenarios import CAM, RAL, SCENARIOS, Scenario
 
-STATES_WITHOUT_FRACTION = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE, ReplicaState.UNAVAILABLE}
+STATES_WITHOUT_FRACTION = {DatasetState.AVAILABLE, DatasetState.NEARLINE, DatasetState.UNAVAILABLE}
 
 
 class CatalogueContract(ABC):
     """Tests for every catalogue. ``scope`` is the scope of the datasets in the tests.
 
-    ``states`` are the states that this catalogue can report, COMPLETE among them. ``cannot_happen`` has, by
+    ``states`` are the states that this catalogue can report, AVAILABLE among them. ``cannot_happen`` has, by
     name of a scenario, the reason why it cannot happen in this catalogue. Both leave tests out, so none is
     skipped.
     ``has_fractions``: False for a source that does not know which part of a dataset is there. Its replicas in
@@ -43,7 +43,9 @@ class CatalogueContract(ABC):
 
     scope = "lofar"
     has_fractions = True
-    states: Collection[ReplicaState] = tuple(ReplicaState)
+    states: Collection[DatasetState] = tuple(
+        state for state in DatasetState if state is not DatasetState.UNKNOWN
+    )
     cannot_happen: Mapping[str, str] = MappingProxyType({})
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -95,18 +97,18 @@ class CatalogueContract(ABC):
         self,
         name: str,
         site: Site = CAM,
-        state: ReplicaState = ReplicaState.COMPLETE,
+        state: DatasetState = DatasetState.AVAILABLE,
         fraction: float | None = None,
     ) -> Replica:
         """Return a replica in *state*; in a state that this catalogue cannot report: a complete one."""
-        state = state if state in self.states else ReplicaState.COMPLETE
+        state = state if state in self.states else DatasetState.AVAILABLE
         is_partial = self.has_fractions and state not in STATES_WITHOUT_FRACTION
         return Replica(self.did(name), site, state, fraction if is_partial else None)
 
-    def read_states(self, catalogue: Catalogue, *names: str) -> dict[Did, dict[Site, set[ReplicaState]]]:
+    def read_states(self, catalogue: Catalogue, *names: str) -> dict[Did, dict[Site, set[DatasetState]]]:
         """Return the catalogue's states of *names*; fail if a reading is Unseen."""
         readings = catalogue.read({self.did(name) for name in names}).readings
-        found: dict[Did, dict[Site, set[ReplicaState]]] = {}
+        found: dict[Did, dict[Site, set[DatasetState]]] = {}
         for did, reading in readings.items():
             assert isinstance(reading, Seen), reading
             at_sites = found.setdefault(did, defaultdict(set))
@@ -138,7 +140,7 @@ class CatalogueContract(ABC):
         assert isinstance(reading, Seen)
         assert reading.replicas == ()
 
-    def test_each_replica_state_is_read_back(self, state: ReplicaState) -> None:
+    def test_each_replica_state_is_read_back(self, state: DatasetState) -> None:
         fraction = 0.5 if self.has_fractions and state not in STATES_WITHOUT_FRACTION else None
         catalogue = self.open_catalogue(self.replica_at("L1", state=state, fraction=fraction))
         reading = catalogue.read({self.did("L1")}).readings[self.did("L1")]
@@ -149,24 +151,24 @@ class CatalogueContract(ABC):
             assert replica.fraction == pytest.approx(fraction)
 
     def test_datasets_and_sites_are_not_mixed_up(self) -> None:
-        part = self.replica_at("L1", RAL, ReplicaState.PARTIAL, 0.25)
+        part = self.replica_at("L1", RAL, DatasetState.PARTIAL, 0.25)
         catalogue = self.open_catalogue(
             self.replica_at("L1", CAM), part, self.replica_at("L2", RAL), self.replica_at("L3", CAM)
         )
         assert self.read_states(catalogue, "L1", "L2") == {
-            self.did("L1"): {CAM: {ReplicaState.COMPLETE}, RAL: {part.state}},
-            self.did("L2"): {RAL: {ReplicaState.COMPLETE}},
+            self.did("L1"): {CAM: {DatasetState.AVAILABLE}, RAL: {part.state}},
+            self.did("L2"): {RAL: {DatasetState.AVAILABLE}},
         }
 
     def test_two_storage_elements_of_a_site_both_have_a_replica(self) -> None:
-        part = self.replica_at("L1", CAM, ReplicaState.PARTIAL, 0.5)
-        tape = self.replica_at("L1", CAM, ReplicaState.ON_TAPE)
+        part = self.replica_at("L1", CAM, DatasetState.PARTIAL, 0.5)
+        tape = self.replica_at("L1", CAM, DatasetState.NEARLINE)
         catalogue = self.open_catalogue(part, tape)
         assert self.read_states(catalogue, "L1") == {self.did("L1"): {CAM: {part.state, tape.state}}}
 
     def test_a_second_read_gives_the_same_states(self) -> None:
         catalogue = self.open_catalogue(
-            self.replica_at("L1"), self.replica_at("L1", RAL, ReplicaState.PARTIAL, 0.5)
+            self.replica_at("L1"), self.replica_at("L1", RAL, DatasetState.PARTIAL, 0.5)
         )
         assert self.read_states(catalogue, "L1") == self.read_states(catalogue, "L1")
 
@@ -179,7 +181,7 @@ class CatalogueContract(ABC):
         names = ("observations/L628584/SB244.MS", "L" * 230)
         catalogue = self.open_catalogue(*(self.replica_at(name) for name in names))
         assert self.read_states(catalogue, *names) == {
-            self.did(name): {CAM: {ReplicaState.COMPLETE}} for name in names
+            self.did(name): {CAM: {DatasetState.AVAILABLE}} for name in names
         }
 
     def test_a_did_that_differs_in_letter_case_only_is_a_case_variant(self) -> None:
@@ -188,7 +190,7 @@ class CatalogueContract(ABC):
         reading = readings[self.did("L1")]
         assert isinstance(reading, Seen)
         assert reading.case_variants == {self.did("l1")}
-        assert self.read_states(catalogue, "L1") == {self.did("L1"): {CAM: {ReplicaState.COMPLETE}}}
+        assert self.read_states(catalogue, "L1") == {self.did("L1"): {CAM: {DatasetState.AVAILABLE}}}
 
     def test_a_did_without_case_variants_has_none(self) -> None:
         catalogue = self.open_catalogue(self.replica_at("L1"), self.replica_at("L11"))

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hydrator.domain.model import ReplicaState, Site
+from hydrator.domain.model import DatasetState, Site
 
 CAM, RAL = Site("CAM"), Site("RAL")
-ReplicaRow = tuple[Site, ReplicaState, float | None]
+ReplicaRow = tuple[Site, DatasetState, float | None]
 
 
 @dataclass(frozen=True)
@@ -27,24 +27,24 @@ class Scenario:
 
 
 def _single_site_scenario(
-    name: str, state: str, replica_state: ReplicaState, expected_fraction: float | None = None
+    name: str, state: str, replica_state: DatasetState, expected_fraction: float | None = None
 ) -> Scenario:
     return Scenario(name, {CAM: state}, expected_fraction, ((CAM, replica_state, expected_fraction),))
 
 
 SCENARIOS = (
-    _single_site_scenario("whole on disk", "AVAILABLE", ReplicaState.COMPLETE),
-    Scenario("on its way, nothing is here yet", {CAM: "STAGING"}, None, ((CAM, ReplicaState.INCOMING, 0.0),)),
-    _single_site_scenario("on its way, half is here", "STAGING", ReplicaState.INCOMING, 0.5),
-    _single_site_scenario("half is here and nothing moves", "PARTIAL", ReplicaState.PARTIAL, 0.5),
-    _single_site_scenario("whole on tape only", "NEARLINE", ReplicaState.ON_TAPE),
+    _single_site_scenario("whole on disk", "AVAILABLE", DatasetState.AVAILABLE),
+    Scenario("on its way, nothing is here yet", {CAM: "STAGING"}, None, ((CAM, DatasetState.STAGING, 0.0),)),
+    _single_site_scenario("on its way, half is here", "STAGING", DatasetState.STAGING, 0.5),
+    _single_site_scenario("half is here and nothing moves", "PARTIAL", DatasetState.PARTIAL, 0.5),
+    _single_site_scenario("whole on tape only", "NEARLINE", DatasetState.NEARLINE),
     Scenario(
         "whole on tape and recalled to disk",
         {CAM: "STAGING"},
         0.25,
-        ((CAM, ReplicaState.ON_TAPE, None), (CAM, ReplicaState.INCOMING, 0.25)),
+        ((CAM, DatasetState.NEARLINE, None), (CAM, DatasetState.STAGING, 0.25)),
     ),
-    _single_site_scenario("its transfer is stuck at half", "STUCK", ReplicaState.STUCK, 0.5),
+    _single_site_scenario("its transfer is stuck at half", "STUCK", DatasetState.STUCK, 0.5),
     Scenario("its transfer was suspended at half", {CAM: "STUCK"}, 0.5),
     Scenario("its transfer waits for approval", {CAM: "STUCK"}),
     Scenario("its transfer was asked for and has not begun", {CAM: "STAGING"}),
@@ -52,10 +52,10 @@ SCENARIOS = (
         "whole at one of two elements, half at the other",
         {CAM: "AVAILABLE"},
         None,
-        ((CAM, ReplicaState.COMPLETE, None), (CAM, ReplicaState.PARTIAL, 0.5)),
+        ((CAM, DatasetState.AVAILABLE, None), (CAM, DatasetState.PARTIAL, 0.5)),
     ),
     Scenario(
-        "it left one site and is at another", {RAL: "AVAILABLE"}, None, ((RAL, ReplicaState.COMPLETE, None),)
+        "it left one site and is at another", {RAL: "AVAILABLE"}, None, ((RAL, DatasetState.AVAILABLE, None),)
     ),
     Scenario("it exists without any file", {}),
     Scenario("it is at no site", {}, None, ()),

@@ -28,7 +28,7 @@ from hydrator.domain.errors import (
     HydratorError,
     StateError,
 )
-from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot, to_unix
+from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Snapshot, to_unix
 from hydrator.domain.ports import FileLister, StepReporter
 from hydrator.domain.sites import SiteMapping
 from hydrator.domain.staging_ports import Stager, StagingFailed
@@ -351,7 +351,7 @@ def _oauth_client_settings(
     )
 
 
-_BARE_LOCATIONS = {"partial": ReplicaState.PARTIAL, "complete": ReplicaState.COMPLETE, "unseen": None}
+_BARE_LOCATIONS = {"partial": DatasetState.PARTIAL, "complete": DatasetState.AVAILABLE, "unseen": None}
 """By the word in the configuration, the state of a location whose files the daemon cannot count."""
 
 

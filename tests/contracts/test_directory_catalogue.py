@@ -12,7 +12,7 @@ import pytest
 
 from adapters.files.directory import catalogue
 from hydrator.domain.errors import CatalogueUnreachable
-from hydrator.domain.model import Did, ReplicaState, Site, from_unix
+from hydrator.domain.model import DatasetState, Did, Site, from_unix
 from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
@@ -38,7 +38,7 @@ def put(folder, site, name, *, age=timedelta(days=1), files=("table.dat",)):
 
 
 class TestDirectoryCatalogue(SiteBySiteCatalogueContract):
-    states = (ReplicaState.COMPLETE, ReplicaState.PARTIAL, ReplicaState.INCOMING)
+    states = (DatasetState.AVAILABLE, DatasetState.PARTIAL, DatasetState.STAGING)
     cannot_happen = RECORDS_STATES_ONLY | dict.fromkeys(
         ["whole at one of two elements, half at the other"], "a site has one folder of a dataset"
     )
@@ -53,8 +53,8 @@ class TestDirectoryCatalogue(SiteBySiteCatalogueContract):
         for site in ("CAM", "RAL"):
             (self.folder / site / "other").mkdir(parents=True, exist_ok=True)
         for replica in replicas:
-            age = timedelta(minutes=3) if replica.state is ReplicaState.INCOMING else timedelta(days=1)
-            files = ("table.dat", *([MARKER] if replica.state is ReplicaState.COMPLETE else []))
+            age = timedelta(minutes=3) if replica.state is DatasetState.STAGING else timedelta(days=1)
+            files = ("table.dat", *([MARKER] if replica.state is DatasetState.AVAILABLE else []))
             put(self.folder, replica.site, replica.did.partition(":")[2], age=age, files=files)
         return make(self.folder, patterns=EVERY_DEPTH, marker=MARKER)
 
@@ -81,17 +81,17 @@ def folder(tmp_path):
 
 def test_a_changing_folder_is_staging_and_an_unchanged_one_complete(folder):
     path = put(folder, "CAM", "x.MS", age=timedelta(minutes=3))
-    assert read_site_states(make(folder)) == ({"CAM": ReplicaState.INCOMING}, frozenset())
+    assert read_site_states(make(folder)) == ({"CAM": DatasetState.STAGING}, frozenset())
     os.utime(path / "table.dat", (0, 0))
     os.utime(path, (0, 0))
-    assert read_site_states(make(folder)) == ({"CAM": ReplicaState.COMPLETE}, frozenset())
+    assert read_site_states(make(folder)) == ({"CAM": DatasetState.AVAILABLE}, frozenset())
 
 
 def test_only_the_marker_makes_a_folder_complete(folder):
     path = put(folder, "CAM", "x.MS")
-    assert read_site_states(make(folder, marker="done"))[0] == {"CAM": ReplicaState.PARTIAL}
+    assert read_site_states(make(folder, marker="done"))[0] == {"CAM": DatasetState.PARTIAL}
     (path / "done").write_text("")
-    assert read_site_states(make(folder, marker="done"))[0] == {"CAM": ReplicaState.COMPLETE}
+    assert read_site_states(make(folder, marker="done"))[0] == {"CAM": DatasetState.AVAILABLE}
 
 
 ROOTS: dict[str, Callable[[Path], object]] = {
@@ -140,7 +140,7 @@ def test_datasets_below_an_unreadable_folder_are_unknown(open_folder):
     made = make(open_folder, patterns=["*/*.MS"])
     (open_folder / "CAM" / "closed").chmod(0o700 if os.geteuid() == 0 else 0)
     with as_nobody():
-        assert read_site_states(made, "open/x.MS") == ({"CAM": ReplicaState.COMPLETE}, frozenset())
+        assert read_site_states(made, "open/x.MS") == ({"CAM": DatasetState.AVAILABLE}, frozenset())
         assert read_site_states(made, "closed/y.MS") == ({}, {Site("CAM")})
         with pytest.raises(CatalogueUnreachable, match="below the root of CAM cannot be read"):
             made.find(["*"])
@@ -177,7 +177,7 @@ def test_a_file_with_an_odd_time_affects_no_dataset(odd):
         later = from_unix(time.time() + 3600)  # everything was settled by then
         readings = catalogue("folders", options, lambda: later).read({Did("lofar:L1.MS"), Did("lofar:L2.MS")})
     states = {did: [one.state for one in seen.replicas] for did, seen in readings.readings.items()}
-    assert states == {"lofar:L1.MS": [ReplicaState.COMPLETE], "lofar:L2.MS": [ReplicaState.COMPLETE]}
+    assert states == {"lofar:L1.MS": [DatasetState.AVAILABLE], "lofar:L2.MS": [DatasetState.AVAILABLE]}
 
 
 def test_a_file_that_just_changed_is_not_settled_even_with_an_old_time(tmp_path):
@@ -187,7 +187,7 @@ def test_a_file_that_just_changed_is_not_settled_even_with_an_old_time(tmp_path)
     options = {"roots": {site: str(tmp_path / site) for site in ("CAM", "RAL")}, "scope": "lofar"}
     now = from_unix(time.time() + 1)
     seen = catalogue("folders", options, lambda: now).read({Did("lofar:L1.MS")}).readings["lofar:L1.MS"]
-    assert [one.state for one in seen.replicas] == [ReplicaState.INCOMING]
+    assert [one.state for one in seen.replicas] == [DatasetState.STAGING]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.ska.site_capabilities import SiteCapabilities
-from hydrator.domain.model import Replica, ReplicaState
+from hydrator.domain.model import DatasetState, Replica
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SC_AUDIENCE, SECRET, DmapiStandIn
@@ -40,7 +40,7 @@ def dmapi(standin: DmapiStandIn, folder, *, capabilities=True, clock=lambda: NOO
 
 
 class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
-    states = (ReplicaState.COMPLETE, ReplicaState.PARTIAL)  # nothing that moves, and nothing of tape
+    states = (DatasetState.AVAILABLE, DatasetState.PARTIAL)  # nothing that moves, and nothing of tape
     cannot_happen = RECORDS_STATES_ONLY
 
     @pytest.fixture(autouse=True)
@@ -72,8 +72,8 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
 
     def test_two_storage_elements_of_a_site_both_have_a_replica(self):
         two = self.open_catalogue(
-            self.replica_at("L1", state=ReplicaState.PARTIAL, fraction=0.5),
-            self.replica_at("L1", state=ReplicaState.PARTIAL, fraction=0.25),
+            self.replica_at("L1", state=DatasetState.PARTIAL, fraction=0.5),
+            self.replica_at("L1", state=DatasetState.PARTIAL, fraction=0.25),
         )
         (reading,) = two.read({self.did("L1")}).readings.values()
         assert sorted(replica.fraction for replica in reading.replicas) == [0.25, 0.5]

@@ -6,20 +6,18 @@ from pathlib import Path
 import pytest
 
 from adapters.files.catalogue import FileCatalogue
-from adapters.files.catalogue_format import STATE_BY_WORD
 from hydrator.domain.model import Did, Replica, Site
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
-WORDS = {state: word for word, state in STATE_BY_WORD.items()}
 Table = dict[Did, dict[Site, list[dict[str, object]]]]
 
 
 def table(replicas: tuple[Replica, ...]) -> Table:
     found: Table = {}
     for replica in replicas:
-        entry: dict[str, object] = {"state": WORDS[replica.state]}
+        entry: dict[str, object] = {"state": replica.state.lower()}
         if replica.fraction is not None:
             entry["fraction"] = replica.fraction
         found.setdefault(replica.did, {}).setdefault(replica.site, []).append(entry)

@@ -1,6 +1,6 @@
 """Contracts for the in-memory adapters, which other tests rely on."""
 
-from hydrator.domain.model import ReplicaState
+from hydrator.domain.model import DatasetState
 from hydrator.testing import catalogue_contract
 from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
@@ -25,7 +25,7 @@ class TestMemoryCatalogue(SiteBySiteCatalogueContract):
 class TestCatalogueOfWholeCopies(TestMemoryCatalogue):
     """The contract asks it for no state that it cannot report."""
 
-    states = (ReplicaState.COMPLETE,)
+    states = (DatasetState.AVAILABLE,)
 
     def make_catalogue(self, *replicas):
         assert {replica.state for replica in replicas} <= set(self.states)

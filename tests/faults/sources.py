@@ -11,7 +11,7 @@ from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain.errors import CatalogueError
-from hydrator.domain.model import Did, ReplicaState, Seen, Site, Survey
+from hydrator.domain.model import DatasetState, Did, Seen, Site, Survey
 from hydrator.domain.ports import Catalogue, Clock
 from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SECRET, Held
 from testbed.faults import FAULTS, REPLICAS, Answer, Fault, FaultProxy
@@ -27,7 +27,7 @@ FULL: Truth = {
 }
 SHRUNK: Truth = {did: where if number < 2 else {} for number, (did, where) in enumerate(FULL.items())}
 """Most of it has left."""
-WORDS = {ReplicaState.COMPLETE: "available", ReplicaState.PARTIAL: "partial"}
+WORDS = {DatasetState.AVAILABLE: "available", DatasetState.PARTIAL: "partial"}
 LONGEST_REST = timedelta(minutes=2)
 """How long a server is let alone at most, however much longer it asks for."""
 

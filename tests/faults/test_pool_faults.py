@@ -16,7 +16,7 @@ from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.collector import CollectorPublisher
 from adapters.condor.pool_load import CondorPool
 from adapters.files.ad_files import AdFilePublisher
-from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
+from hydrator.domain.model import DatasetState, Did, Replica, Site, Unseen
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
@@ -73,7 +73,7 @@ class Beside:
         self.hold(PINNED, QUEUED)
 
     def hold(self, *dids: Did) -> None:
-        self.catalogue.replicas = tuple(Replica(did, UK, ReplicaState.COMPLETE) for did in dids)
+        self.catalogue.replicas = tuple(Replica(did, UK, DatasetState.AVAILABLE) for did in dids)
 
     def run(self) -> CycleReport:
         """Run one poll of the daemon."""

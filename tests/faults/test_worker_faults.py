@@ -80,7 +80,7 @@ PLUGIN = """
 import os, signal, sys, time
 from pathlib import Path
 from tests.memory import MemoryCatalogue
-from hydrator.domain.model import Replica, ReplicaState, Site, parse_did
+from hydrator.domain.model import Replica, DatasetState, Site, parse_did
 
 kept = []
 
@@ -105,10 +105,10 @@ class Sick(MemoryCatalogue):
         return super().read(dids)
 
 def good(count):
-    return tuple(Replica(parse_did(f"lofar:P{n}"), Site("OSO"), ReplicaState.COMPLETE) for n in range(count))
+    return tuple(Replica(parse_did(f"lofar:P{n}"), Site("OSO"), DatasetState.AVAILABLE) for n in range(count))
 
 def catalogue(name, options, clock):
-    sick = Replica(parse_did("lofar:sick"), Site("OSO"), ReplicaState.COMPLETE)
+    sick = Replica(parse_did("lofar:sick"), Site("OSO"), DatasetState.AVAILABLE)
     return Sick(name, [sick, *good(1000)], clock=clock)
 """
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, ScheddDemand
+from hydrator.domain.model import DatasetState, Did, QueuedJobs, Replica, ScheddDemand
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
@@ -25,7 +25,7 @@ PUBLIC = [Did("lofar:L1"), Did("lofar:l1"), Did("Embargo:A"), Did("lofar:secret"
 HIDDEN = [Did("embargo:A"), Did("embargo:a/b"), Did("lofar:secret1")]
 all_dids = st.sampled_from(PUBLIC + HIDDEN)
 replicas = st.lists(
-    st.builds(Replica, all_dids, st.sampled_from([CAM, RAL]), st.sampled_from(ReplicaState)),
+    st.builds(Replica, all_dids, st.sampled_from([CAM, RAL]), st.sampled_from(DatasetState)),
     max_size=12,
     unique_by=lambda one: (one.did, one.site),
 )

@@ -5,11 +5,11 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.domain.model import FilesOnDisk, Replica, ReplicaState, Seen
+from hydrator.domain.model import DatasetState, FilesOnDisk, Replica, Seen
 from hydrator.domain.sites import SiteMapping, add_unions, number_files
 from tests.factories import CAM, L1, NOON, OSO, RAL
 
-COMPLETE, PARTIAL = ReplicaState.COMPLETE, ReplicaState.PARTIAL
+AVAILABLE, PARTIAL = DatasetState.AVAILABLE, DatasetState.PARTIAL
 NAMES = tuple(f"lofar:f{n}" for n in range(5))
 SIZES = dict(zip(NAMES, (1.0, 2.0, 3.0, 4.0, 5.0), strict=True))
 
@@ -25,9 +25,9 @@ def replicas(draw) -> tuple[Replica, ...]:
         files = FilesOnDisk(mask, len(NAMES), sum(SIZES.values()), array("d", SIZES.values()).tobytes())
         share = sum(SIZES[each] for each in names) / sum(SIZES.values())
         state = (
-            COMPLETE
+            AVAILABLE
             if len(names) == len(NAMES)
-            else draw(st.sampled_from([PARTIAL, ReplicaState.INCOMING, ReplicaState.STUCK]))
+            else draw(st.sampled_from([PARTIAL, DatasetState.STAGING, DatasetState.STUCK]))
         )
         found.append(Replica(L1, site, state, share, f"S{n}", files=files if is_known else None))
     return tuple(found)
@@ -58,8 +58,8 @@ def test_together_is_never_less_than_the_best_part_and_takes_nothing_away(parts)
 
 @given(replicas())
 def test_together_is_whole_only_where_each_file_is_on_disk_at_that_site(parts):
-    was = {part.site for part in parts if part.state is COMPLETE}
-    now = {part.site for part in add_unions(parts) if part.state is COMPLETE}
+    was = {part.site for part in parts if part.state is AVAILABLE}
+    now = {part.site for part in add_unions(parts) if part.state is AVAILABLE}
     known = {
         site: sum(part.files is not None for part in parts if part.site == site) for site in (CAM, RAL, OSO)
     }
@@ -91,9 +91,9 @@ def test_counting_together_twice_adds_nothing(parts):
 @given(replicas())
 def test_with_a_neighbour_it_is_whole_only_where_each_file_is_on_disk_at_one_of_the_two(parts):
     found = SiteMapping(read_costs={CAM: {RAL: 0}}).map_reading(Seen(NOON, parts)).replicas
-    whole_here = {part.site for part in add_unions(parts) if part.state is COMPLETE}
-    is_whole = any(part.site == CAM and part.state is COMPLETE for part in found)
+    whole_here = {part.site for part in add_unions(parts) if part.state is AVAILABLE}
+    is_whole = any(part.site == CAM and part.state is AVAILABLE for part in found)
     both = [part for part in parts if part.files and part.site in {CAM, RAL}]
     together = len(both) > 1 and names_at(parts, {CAM, RAL}) == set(NAMES)
     assert is_whole == bool(whole_here & {CAM, RAL} or together)
-    assert {part.site for part in found if part.state is COMPLETE} - {CAM} == whole_here - {CAM}
+    assert {part.site for part in found if part.state is AVAILABLE} - {CAM} == whole_here - {CAM}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hydrator import startd_cron as hook
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import Did, QueuedJobs, ReplicaState, Seen, Site, SiteAd, Survey, Unseen, to_unix
+from hydrator.domain.model import DatasetState, Did, QueuedJobs, Seen, Site, SiteAd, Survey, Unseen, to_unix
 from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Laws:
                 listed, whole = set[Site](), set[Site]()
                 for one in reading.replicas:
                     listed |= names[one.site]
-                    if one.state is ReplicaState.COMPLETE:
+                    if one.state is DatasetState.AVAILABLE:
                         whole |= names[one.site]
                 for site in whole:
                     self._whole_at[did, site] = max(begun, self._whole_at.get((did, site), begun))

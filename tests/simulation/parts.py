@@ -18,11 +18,11 @@ from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.dataset_sets import set_key as make_key
 from hydrator.domain.errors import CatalogueUnreachable, PoolError, PublishError
 from hydrator.domain.model import (
+    DatasetState,
     Did,
     PublishedAd,
     QueuedJobs,
     Replica,
-    ReplicaState,
     ScheddDemand,
     Site,
     SiteAd,
@@ -124,7 +124,7 @@ class SimulatedCatalogue(Part):
         """Return what the catalogue holds, without what a fault lost."""
         if self._held is None or self._held[0] is not truth or self._held[1] is not lost:
             replicas = [
-                Replica(did, site, ReplicaState.COMPLETE if share == 1 else ReplicaState.INCOMING, share)
+                Replica(did, site, DatasetState.AVAILABLE if share == 1 else DatasetState.STAGING, share)
                 for did, shares in truth.shares[self.name].items()
                 for site, share in sorted(shares.items())
                 if lost is None or lost.site not in {"", site}

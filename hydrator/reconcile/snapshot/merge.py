@@ -20,7 +20,6 @@ from hydrator.domain.model import (
     Fact,
     Pending,
     Replica,
-    ReplicaState,
     Seen,
     Site,
     SiteFacts,
@@ -192,14 +191,6 @@ def _find_case_collisions(existing_dids: Mapping[Did, frozenset[Did]]) -> tuple[
     return tuple(tuple(dids) for _, dids in sorted(alike.items()) if len(dids) > 1)
 
 
-_STATE_OF_REPLICA = {
-    ReplicaState.COMPLETE: DatasetState.AVAILABLE,
-    ReplicaState.INCOMING: DatasetState.STAGING,
-    ReplicaState.PARTIAL: DatasetState.PARTIAL,
-    ReplicaState.ON_TAPE: DatasetState.NEARLINE,
-    ReplicaState.STUCK: DatasetState.STUCK,
-    ReplicaState.UNAVAILABLE: DatasetState.UNAVAILABLE,
-}
 _MISSING_READING = Unseen("the catalogue's answer does not have this dataset")
 _PENDING_REASON = "the query of the catalogue is still running"
 
@@ -381,5 +372,4 @@ _share_fact = lru_cache(4096)(Fact)
 
 
 def _fact(replica: Replica) -> Fact:
-    state = _STATE_OF_REPLICA[replica.state]
-    return _share_fact(state, None, replica.fraction, replica.provenance, replica.storage)
+    return _share_fact(replica.state, None, replica.fraction, replica.provenance, replica.storage)

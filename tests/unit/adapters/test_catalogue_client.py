@@ -22,7 +22,7 @@ from hydrator.domain.errors import (
     CatalogueUnreachable,
     ConfigError,
 )
-from hydrator.domain.model import Did, Provenance, Replica, ReplicaState, Seen, Survey, Unseen
+from hydrator.domain.model import DatasetState, Did, Provenance, Replica, Seen, Survey, Unseen
 from hydrator.domain.ports import TokenValidity
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, facts, replica
 
@@ -169,7 +169,7 @@ def proxy(
     return WorkerCatalogue("told", worker, 60, **options), worker
 
 
-STATES = st.sampled_from(ReplicaState)
+STATES = st.sampled_from(DatasetState)
 SHARES = st.none() | st.floats(0, 1)
 REPLICAS = st.lists(st.builds(Replica, st.just(L1), st.sampled_from([CAM, RAL, OSO]), STATES, SHARES))
 

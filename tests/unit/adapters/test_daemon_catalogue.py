@@ -22,21 +22,20 @@ from hydrator.domain.errors import (
     CatalogueUnreachable,
     ConfigError,
 )
-from hydrator.domain.model import (
+from hydrator.domain.model import (  # fmt: skip
     DatasetState,
     Demand,
     DemandEntry,
     Did,
     Fact,
     Origin,
-    ReplicaState,
     Seen,
     Site,
     SiteFacts,
     Snapshot,
     Survey,
     Unseen,
-)  # fmt: skip
+)
 from hydrator.server.handlers import DatasetFinder
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, server_state
@@ -160,8 +159,8 @@ def test_a_reading_has_the_sites_and_the_age_of_the_oldest_fact():
     assert reading.as_of == NOON - timedelta(minutes=9)
     assert reading.bytes_total == 100
     assert {(r.site, r.state, r.fraction) for r in reading.replicas} == {
-        (CAM, ReplicaState.COMPLETE, None),
-        (RAL, ReplicaState.INCOMING, 0.5),
+        (CAM, DatasetState.AVAILABLE, None),
+        (RAL, DatasetState.STAGING, 0.5),
     }
     assert survey.sites == {CAM, RAL}
     assert survey.started_at == NOON + timedelta(minutes=5)

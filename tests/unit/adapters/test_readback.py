@@ -22,7 +22,7 @@ from hydrator.diagnostics.overview.saved import Status, load_view
 from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.errors import PoolError, PublishError
-from hydrator.domain.model import Did, Replica, ReplicaState, Site, to_unix
+from hydrator.domain.model import DatasetState, Did, Replica, Site, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
@@ -266,7 +266,7 @@ class Forged(MemoryPublisher):
 
 
 def cycle_over(state: ReconcileState, publisher: MemoryPublisher, store: Store | None) -> Reconciler:
-    held = [Replica(L1, CAM, ReplicaState.COMPLETE)]
+    held = [Replica(L1, CAM, DatasetState.AVAILABLE)]
     catalogue = MemoryCatalogue("memory", held, [CAM], clock=lambda: NOON)
     return Reconciler(
         catalogues=[catalogue],

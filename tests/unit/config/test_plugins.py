@@ -16,12 +16,12 @@ HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 PLUGIN = """
 from pathlib import Path
 from tests.memory import MemoryCatalogue
-from hydrator.domain.model import Provenance, Replica, ReplicaState, Site, parse_did
+from hydrator.domain.model import Provenance, Replica, DatasetState, Site, parse_did
 
 def catalogue(name, options, clock):
     if set(options) != {"holds"}:
         raise ValueError("say what it holds, and no more")
-    held = Replica(parse_did(options["holds"]), Site("CAM"), ReplicaState.COMPLETE)
+    held = Replica(parse_did(options["holds"]), Site("CAM"), DatasetState.AVAILABLE)
     return MemoryCatalogue(name, [held], clock=clock)
 
 def hollow(name, options, clock):
@@ -34,7 +34,7 @@ def broken(name, options, clock):
 
 def talkative(name, options, clock):
     told = Provenance(reason="you sent " + Path(options["our_pass_file"]).read_text() + "\\x1b")
-    held = Replica(parse_did("lofar:L1"), Site("CAM"), ReplicaState.STUCK, provenance=told)
+    held = Replica(parse_did("lofar:L1"), Site("CAM"), DatasetState.STUCK, provenance=told)
     return MemoryCatalogue(name, [held], clock=clock)
 """
 METADATA = """Metadata-Version: 2.1

@@ -31,7 +31,6 @@ from hydrator.domain.model import (
     DemandEntry,
     Origin,
     Replica,
-    ReplicaState,
     SiteFacts,
     Snapshot,
     to_unix,
@@ -92,7 +91,7 @@ class Cycles:
         )
         self._reconciler = Reconciler(
             catalogues=[
-                MemoryCatalogue("it", (Replica(L1, CAM, ReplicaState.COMPLETE),), (CAM,), clock=self._clock)
+                MemoryCatalogue("it", (Replica(L1, CAM, DatasetState.AVAILABLE),), (CAM,), clock=self._clock)
             ],
             queues=None,
             targets=(),

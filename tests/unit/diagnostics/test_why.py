@@ -42,7 +42,6 @@ from hydrator.domain.model import (
     Did,
     Fact,
     Replica,
-    ReplicaState,
     Seen,
     Site,
     SiteFacts,
@@ -962,7 +961,7 @@ class Answering:
 
         if not self._reachable:
             raise CatalogueUnreachable("list", "timed out")
-        here = {L1: (Replica(L1, CAM, ReplicaState.COMPLETE),)}
+        here = {L1: (Replica(L1, CAM, DatasetState.AVAILABLE),)}
         return Survey("list", NOON, frozenset({CAM}), {did: Seen(NOON, here.get(did, ())) for did in dids})
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.diagnostics.overview.facts import provenance_rows
-from hydrator.domain.model import NO_PROVENANCE, Provenance, Replica, ReplicaState
+from hydrator.domain.model import NO_PROVENANCE, DatasetState, Provenance, Replica
 from hydrator.domain.provenance import describe_provenance, provenance_from_row, provenance_to_row
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
@@ -45,7 +45,7 @@ def test_provenance_is_described_in_one_line():
 
 
 def told_memory() -> CatalogueMemory:
-    replica = Replica(L1, CAM, ReplicaState.STUCK, 0.5, "CAM-DISK", FULL)
+    replica = Replica(L1, CAM, DatasetState.STUCK, 0.5, "CAM-DISK", FULL)
     return apply_survey(
         CatalogueMemory(), survey((L1, seen(replica)), (L2, seen())), frozenset({L1, L2}), now=NOON
     )

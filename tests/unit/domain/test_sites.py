@@ -12,14 +12,14 @@ from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.states import dataset_replicas
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.config import Settings
-from hydrator.domain.model import ReplicaState, Seen, Site
+from hydrator.domain.model import DatasetState, Seen, Site
 from hydrator.domain.sites import MappedCatalogue, SiteMapping
 from testbed.dmapi_standin import CLIENT, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import ONCE
 from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL, replica, seen
 from tests.memory import MemoryCatalogue
 
-PARTIAL, STUCK, COMPLETE = ReplicaState.PARTIAL, ReplicaState.STUCK, ReplicaState.COMPLETE
+PARTIAL, STUCK, AVAILABLE = DatasetState.PARTIAL, DatasetState.STUCK, DatasetState.AVAILABLE
 
 
 def shown(reading: Seen):
@@ -31,21 +31,21 @@ def test_alias_renames_a_site_everywhere_in_a_survey():
     assert known.map_sites({CAM, RAL}) == {CAM, "RAL-LCG2"}
     reading = known.map_reading(seen(replica(L1, RAL), unreachable_sites=frozenset({RAL})))
     assert (reading.replicas, reading.unreachable_sites) == ((), {"RAL-LCG2"})
-    assert shown(known.map_reading(seen(replica(L1, RAL)))) == {("RAL-LCG2", COMPLETE, None)}
+    assert shown(known.map_reading(seen(replica(L1, RAL)))) == {("RAL-LCG2", AVAILABLE, None)}
 
 
 @pytest.mark.parametrize(
-    ("cost", "at_cam"), [(0, {(CAM, COMPLETE, None)}), (0.25, {(CAM, PARTIAL, 0.75)}), (1, set())]
+    ("cost", "at_cam"), [(0, {(CAM, AVAILABLE, None)}), (0.25, {(CAM, PARTIAL, 0.75)}), (1, set())]
 )
 def test_a_neighbours_storage_counts_by_its_cost(cost, at_cam):
     known = SiteMapping(read_costs={CAM: {RAL: cost}})
     reading = known.map_reading(seen(replica(L1, RAL)))
-    assert shown(reading) == {(RAL, COMPLETE, None)} | at_cam
+    assert shown(reading) == {(RAL, AVAILABLE, None)} | at_cam
     for one in reading.replicas:
         assert one.site == RAL or "complete at RAL, whose storage jobs at CAM read" in one.provenance.reason
 
 
-@pytest.mark.parametrize("state", [state for state in ReplicaState if state is not COMPLETE])
+@pytest.mark.parametrize("state", [state for state in DatasetState if state is not AVAILABLE])
 def test_remote_site_reads_only_complete_datasets(state):
     known = SiteMapping(read_costs={CAM: {RAL: 0}})
     assert {one.site for one in known.map_reading(seen(replica(L1, RAL, state, 0.5))).replicas} == {RAL}
@@ -62,7 +62,7 @@ def test_site_with_an_unreachable_neighbour_is_unreachable_unless_complete():
     reading = known.map_reading(
         seen(replica(L1, CAM), replica(L1, OSO, PARTIAL, 0.5), unreachable_sites=frozenset({RAL}))
     )
-    assert (shown(reading), reading.unreachable_sites) == ({(CAM, COMPLETE, None)}, {RAL, OSO})
+    assert (shown(reading), reading.unreachable_sites) == ({(CAM, AVAILABLE, None)}, {RAL, OSO})
 
 
 def test_reading_is_not_passed_on_from_neighbour_to_neighbour():

@@ -11,7 +11,7 @@ from adapters.daemon_catalogue import DaemonCatalogue
 from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable, HydratorError
-from hydrator.domain.model import Did, Provenance, Replica, ReplicaState, Seen, Site, Survey, Unseen
+from hydrator.domain.model import DatasetState, Did, Provenance, Replica, Seen, Site, Survey, Unseen
 from hydrator.domain.redaction import SECRETS
 from hydrator.reconcile.intake import CleanCatalogue
 from testbed.loopback import LoopbackRequest, LoopbackServer
@@ -188,7 +188,7 @@ class Says(MemoryCatalogue):
 def test_texts_of_an_answer_show_no_secret_and_steer_no_terminal():
     SECRETS.keep(SECRET)
     told = Provenance(f"call {SECRET}{EVIL}", f"why {SECRET}\n{EVIL}", EVIL, EVIL)
-    held = Replica(L1, Site(f"UK{EVIL}"), ReplicaState.STUCK, 0.5, EVIL, told)
+    held = Replica(L1, Site(f"UK{EVIL}"), DatasetState.STUCK, 0.5, EVIL, told)
     survey = Survey(
         "plugin",
         NOON,
@@ -214,7 +214,7 @@ def test_texts_of_an_answer_show_no_secret_and_steer_no_terminal():
 def test_a_secret_in_any_text_of_an_answer_is_hidden(field):
     SECRETS.keep(SECRET)
     told = Provenance(**{field: f"x {SECRET}"})
-    held = Replica(L1, Site("UK"), ReplicaState.COMPLETE, storage=f"x {SECRET}", provenance=told)
+    held = Replica(L1, Site("UK"), DatasetState.AVAILABLE, storage=f"x {SECRET}", provenance=told)
     catalogue = CleanCatalogue(Says(Survey("plugin", NOON, frozenset(), {L1: Seen(NOON, (held,))})))
     for _ in range(2):
         (replica,) = catalogue.read({L1}).readings[L1].replicas
@@ -222,7 +222,7 @@ def test_a_secret_in_any_text_of_an_answer_is_hidden(field):
 
 
 def test_an_answer_with_nothing_to_clean_is_passed_on_as_it_is():
-    held = Replica(L1, Site("Zürich"), ReplicaState.COMPLETE)
+    held = Replica(L1, Site("Zürich"), DatasetState.AVAILABLE)
     survey = Survey("plugin", NOON, frozenset({Site("Zürich")}), {L1: Seen(NOON, (held,))})
     catalogue = CleanCatalogue(Says(survey))
     for _ in range(2):

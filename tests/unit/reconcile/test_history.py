@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydrator.domain.model import Did, ReplicaState, to_unix
+from hydrator.domain.model import DatasetState, Did, to_unix
 from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.publish import Policy
 from hydrator.reconcile.reconciler import Reconciler
@@ -68,7 +68,7 @@ def world(tmp_path):
 
 def test_history_has_every_generation_with_changes_and_reasons(world):
     assert world.changes() == [(L1, None, "AVAILABLE", "its catalogue says so")]
-    world.run(replica(L1, state=ReplicaState.PARTIAL), replica(L2))
+    world.run(replica(L1, state=DatasetState.PARTIAL), replica(L2))
     assert world.changes() == [
         (L1, "AVAILABLE", "PARTIAL", "its catalogue says so"),
         (L2, None, "AVAILABLE", "its catalogue says so"),

@@ -14,7 +14,6 @@ from hydrator.domain.model import (
     Did,
     Fact,
     Origin,
-    ReplicaState,
     SiteAd,
     SiteFacts,
     Snapshot,
@@ -67,7 +66,7 @@ def shares(view, *wants, site=CAM, **more) -> dict[SetKey, float]:
     return {key: one.share for key, one in read_shares(SiteAd(site, NOON, 1, draft.content)).items()}
 
 
-def partly(did: str, fraction: float | None, state=ReplicaState.PARTIAL):
+def partly(did: str, fraction: float | None, state=DatasetState.PARTIAL):
     return replica(did, state=state, fraction=fraction)
 
 
@@ -83,7 +82,7 @@ def test_every_site_has_the_share_of_every_demanded_set():
 
 
 def test_only_a_set_whose_datasets_are_all_available_has_the_share_of_1():
-    view = facts(replica(L1), partly(L2, 1.0, ReplicaState.INCOMING), partly(L3, 0.9999))
+    view = facts(replica(L1), partly(L2, 1.0, DatasetState.STAGING), partly(L3, 0.9999))
     sets = want(L1), want(L1, L2), want(L3)
     assert shares(view, *sets) == dict(zip([one.key for one in sets], [1.0, 0.99, 0.99], strict=True))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hydrator.domain.ads.classad import classad_string
-from hydrator.domain.model import Did, Origin, ReplicaState, SiteAd, to_unix
+from hydrator.domain.model import DatasetState, Did, Origin, SiteAd, to_unix
 from hydrator.reconcile.site_ads import Budget, Draft, assign_generations, draft_site_ads
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, demand, facts, replica, want
 
@@ -25,7 +25,7 @@ def listed(drafted: Draft) -> set[str]:
 
 
 def test_states_are_recorded_by_name_and_the_available_are_listed_too():
-    view = facts(replica("b:2"), replica("a:1"), replica("c:3", state=ReplicaState.INCOMING, fraction=0.25))
+    view = facts(replica("b:2"), replica("a:1"), replica("c:3", state=DatasetState.STAGING, fraction=0.25))
     assert draft(view).content == (
         ("DataLocalitySite", '"CAM"'),
         ("AvailableDatasets", '{"a:1","b:2"}'),
@@ -50,7 +50,7 @@ def test_a_site_that_holds_nothing_wanted_says_so_with_its_age():
     [(None, "[]"), (0.0, "[]"), (1.0, "[]"), (0.004, "[]"), (0.5, "0.50"), (0.999, "0.99"), (0.01, "0.01")],
 )
 def test_fraction_is_listed_only_between_0_and_1_and_rounded_down(fraction, printed):
-    view = facts(replica(L1, state=ReplicaState.PARTIAL, fraction=fraction))
+    view = facts(replica(L1, state=DatasetState.PARTIAL, fraction=fraction))
     assert said(draft(view))["DatasetFractions"] in (printed, f"['{L1}'={printed}]")
 
 

@@ -8,7 +8,7 @@ import random
 import sys
 from datetime import timedelta
 
-from hydrator.domain.model import Did, ReplicaState, Unseen
+from hydrator.domain.model import DatasetState, Did, Unseen
 from hydrator.domain.staging_ports import (
     RefusalKind,
     RequestState,
@@ -149,7 +149,7 @@ class Days:
             self.add_foreign_rule()
         if chance() < 0.2:
             key = self.random.choice(DATASETS), self.random.choice(SITES)
-            world.disk.setdefault(key, (ReplicaState.ON_TAPE, None))
+            world.disk.setdefault(key, (DatasetState.NEARLINE, None))
         self.break_parts()
         if chance() < 0.3:
             world.arrive()
@@ -284,7 +284,7 @@ class Days:
             self.step(timedelta(hours=12))
             world.arrive()
         for did in wanted:
-            at = [site for site in SITES if world.disk.get((did, site), ("",))[0] is ReplicaState.COMPLETE]
+            at = [site for site in SITES if world.disk.get((did, site), ("",))[0] is DatasetState.AVAILABLE]
             self.require(at, f"{did} never came, though a job waits for it: {world.reasons}")
         self.jobs = {schedd: [] for schedd in SCHEDDS}
         for schedd in SCHEDDS:

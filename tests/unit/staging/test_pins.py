@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydrator.domain.model import Did, ReplicaState
+from hydrator.domain.model import DatasetState, Did
 from hydrator.domain.staging_ports import RequestState
 from hydrator.staging.table import MAX_CALLS
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL
@@ -102,7 +102,7 @@ def test_a_rule_that_still_moves_the_dataset_keeps_nothing():
 def test_data_that_has_just_arrived_is_kept_by_its_rule():
     world = StagingWorld(L1=1)
     rule = world.stager.add_rule(L1, CAM, "carl", state=RequestState.MOVING)
-    world.put(L1, CAM, ReplicaState.STUCK, 0.5)
+    world.put(L1, CAM, DatasetState.STUCK, 0.5)
     world.step_with(need(L1, sites=[CAM]))
     world.stager.set(rule, state=RequestState.DONE)
     world.put(L1, CAM)

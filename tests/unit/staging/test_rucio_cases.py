@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import ReplicaState, Site
+from hydrator.domain.model import DatasetState, Site
 from hydrator.domain.staging_ports import RequestState, StagingFailed
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
 from tests.memory_stager import Fault
@@ -50,9 +50,9 @@ def test_unreadable_storage_closes_its_own_site_and_no_other():
     """It is in a downtime, or its RSE is switched off; the rule there is as ever."""
     world = StagingWorld(L1=1, L2=1)
     for did in (L1, L2):
-        world.put(did, CAM, ReplicaState.UNAVAILABLE, 1.0)
+        world.put(did, CAM, DatasetState.UNAVAILABLE, 1.0)
         world.stager.add_rule(did, CAM, "carl")
-        world.put(did, Site("ARCHIVE"), ReplicaState.ON_TAPE)
+        world.put(did, Site("ARCHIVE"), DatasetState.NEARLINE)
     world.step_with(need(L1), need(L2, sites=[CAM]))
     assert world.stages == {(L1, OSO)}
     assert world.reasons == ["lofar:L2 is at CAM, whose storage cannot be read now"]
@@ -126,7 +126,7 @@ def test_a_rule_of_others_that_does_not_move_is_joined_for_a_day_only_and_its_st
 ):
     world = StagingWorld(L1=1)
     world.stager.add_rule(L1, CAM, "carl", state=state, stuck_since=NOON - age, reason="no route")
-    world.put(L1, CAM, ReplicaState.STUCK, 0.0)
+    world.put(L1, CAM, DatasetState.STUCK, 0.0)
     world.step_with(need(L1, sites=[CAM]))
     assert world.stages == ({(L1, CAM)} if is_asked else set())
     text = f"the data is on its way to CAM by the rule rule1 of carl, which is {state.value} (no route)"
@@ -136,7 +136,7 @@ def test_a_rule_of_others_that_does_not_move_is_joined_for_a_day_only_and_its_st
 def test_the_time_since_which_a_rule_is_stuck_may_be_odd():
     world = StagingWorld(L1=1)
     world.stager.add_rule(L1, CAM, "carl", state=RequestState.STUCK, stuck_since=NOON + 900 * DAY)
-    world.put(L1, CAM, ReplicaState.STUCK, 0.0)
+    world.put(L1, CAM, DatasetState.STUCK, 0.0)
     world.step_with(need(L1, sites=[CAM]))
     assert world.stages == {(L1, CAM)}
 
@@ -162,7 +162,7 @@ def test_a_pin_whose_files_left_closes_only_that_pin():
     world.step_with(run(L1, site=RAL))
     assert world.pins == {(L1, RAL)}
     del world.stager.rules[theirs]
-    world.put(L1, RAL, ReplicaState.PARTIAL, 0.5)
+    world.put(L1, RAL, DatasetState.PARTIAL, 0.5)
     world.stager.set("rule2", state=RequestState.FAILED, is_whole=False, reason="no storage has the files")
     world.step_with(need(L1))
     assert world.stages == {(L1, CAM)}
@@ -181,7 +181,7 @@ def test_a_policy_that_cuts_lifetimes_is_told_and_not_called_all_the_time():
     world.stager.longest = HOUR
     world.step_with(need(L1, sites=[CAM]))
     world.arrive()
-    world.disk[L1, CAM] = (ReplicaState.PARTIAL, 1.0)  # whole, but no rule holds it for long enough
+    world.disk[L1, CAM] = (DatasetState.PARTIAL, 1.0)  # whole, but no rule holds it for long enough
     for _ in range(70):
         world.step_with(need(L1, sites=[CAM]), need(L2, sites=[CAM]))
     text = "the catalogue gives a rule at CAM 1 h, and jobs need the data for 6 h"
@@ -193,7 +193,7 @@ def test_a_policy_that_cuts_lifetimes_is_told_and_not_called_all_the_time():
 
 def test_data_whose_rules_end_too_soon_for_jobs_is_pinned():
     world = StagingWorld(L1=1)
-    world.put(L1, CAM, ReplicaState.PARTIAL, 1.0)
+    world.put(L1, CAM, DatasetState.PARTIAL, 1.0)
     world.stager.add_rule(L1, CAM, expires_at=NOON + 3 * HOUR)
     world.step_with(need(L1, sites=[CAM]))
     assert world.pins == {(L1, CAM)}

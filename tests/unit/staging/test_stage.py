@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import Did, ReplicaState, Site, Unseen
+from hydrator.domain.model import DatasetState, Did, Site, Unseen
 from hydrator.domain.network import Rate
 from hydrator.domain.staging_ports import RequestState
 from hydrator.staging.table import StagingCommand
@@ -49,7 +49,7 @@ def test_data_that_is_complete_at_a_site_of_the_jobs_is_never_asked_for():
     assert "the data is complete at RAL" in world.reasons
 
 
-@pytest.mark.parametrize("state", [ReplicaState.COMPLETE, ReplicaState.INCOMING])
+@pytest.mark.parametrize("state", [DatasetState.AVAILABLE, DatasetState.STAGING])
 @pytest.mark.parametrize(
     ("is_bound", "listed", "reason"),
     [
@@ -63,7 +63,7 @@ def test_data_where_jobs_may_read_or_will_start_is_not_asked_for(state, is_bound
     world.put(L1, RAL, state)
     world.step_with(need(L1, sites=[CAM], is_bound=is_bound))
     assert world.stages == set()
-    word = "complete at" if state is ReplicaState.COMPLETE else "on its way to"
+    word = "complete at" if state is DatasetState.AVAILABLE else "on its way to"
     assert world.reasons == [reason.format(word)]
     assert world.overview.not_asked[0].is_waiting is not is_bound
 
@@ -72,7 +72,7 @@ def test_data_at_a_site_where_no_job_can_start_is_asked_for_where_they_can():
     """Its storage has no slots, and jobs in the mode require never read from elsewhere."""
     world = StagingWorld(policy(sites=[CAM]), L1=1, L2=1)
     world.put(L1, RAL)
-    world.put(L2, RAL, ReplicaState.INCOMING)
+    world.put(L2, RAL, DatasetState.STAGING)
     world.step_with(need(L1, sites=[CAM], is_bound=True), need(L2, sites=[CAM], is_bound=True))
     assert world.stages == {(L1, CAM)}
     text = "lofar:L2 is on its way to RAL, which does not match the rest of the jobs' requirements"
@@ -124,7 +124,7 @@ def test_a_small_dataset_is_copied_to_the_large_one():
     world = StagingWorld(L1=0.00001, L2=0.5, L3=0.001)
     world.put(L2, RAL)
     world.put(L1, CAM)
-    world.put(L3, OSO, ReplicaState.PARTIAL, 0.9)
+    world.put(L3, OSO, DatasetState.PARTIAL, 0.9)
     world.step_with(need(L1, L2, L3))
     assert world.stages == {(L1, RAL), (L3, RAL)}
 
@@ -135,7 +135,7 @@ def test_of_equal_sites_the_one_with_the_fastest_transfer_is_chosen_then_the_fre
             return Rate(1e9 if destination == OSO else 1e8, "test")
 
     world = StagingWorld(L1=1)
-    world.put(L1, Site("ARCHIVE"), ReplicaState.ON_TAPE)
+    world.put(L1, Site("ARCHIVE"), DatasetState.NEARLINE)
     world.restart(rates=Rates)
     world.step_with(need(L1))
     assert world.stages == {(L1, OSO)}
@@ -147,7 +147,7 @@ def test_of_equal_sites_the_one_with_the_fastest_transfer_is_chosen_then_the_fre
 
 def test_a_recall_from_the_tape_of_the_same_site_comes_first():
     world = StagingWorld(L1=1.5, L2=0.5)
-    world.put(L1, RAL, ReplicaState.ON_TAPE)
+    world.put(L1, RAL, DatasetState.NEARLINE)
     world.put(L2, CAM)
     world.step_with(need(L1, L2))
     assert world.stages == {(L1, RAL), (L2, RAL)}
@@ -157,7 +157,7 @@ def test_a_recall_from_the_tape_of_the_same_site_comes_first():
 def test_of_two_tapes_the_one_of_the_same_site_is_recalled():
     world = StagingWorld(policy(sites=[RAL]), L1=1)
     for site in (CAM, RAL):
-        world.put(L1, site, ReplicaState.ON_TAPE)
+        world.put(L1, site, DatasetState.NEARLINE)
     world.step_with(need(L1, sites=[RAL]))
     assert {(one.did, one.site): one.source for one in world.table.requests} == {(L1, RAL): RAL}
 

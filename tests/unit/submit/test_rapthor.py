@@ -21,7 +21,7 @@ from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
 from hydrator.submit.rapthor.spelling import spelling_questions
 from hydrator.submit.submit_files.values import quote_arguments
-from tests.factories import CAM, L1, L2, NOON, OSO, RAL, ReplicaState, facts, replica
+from tests.factories import CAM, L1, L2, NOON, OSO, RAL, DatasetState, facts, replica
 
 KEY = f'"{set_key([L1, L2])}"'
 NOTHING = {"SUBMIT_ATTRS": None, "APPEND_REQ_VANILLA": None, "APPEND_RANK_VANILLA": None}
@@ -408,7 +408,7 @@ def test_outlook_ranks_sites_by_bytes_and_lists_missing_datasets():
     view = facts(
         replica(L1, CAM),
         replica(L2, RAL),
-        replica(L1, RAL, ReplicaState.INCOMING, 0.5),
+        replica(L1, RAL, DatasetState.STAGING, 0.5),
         sites=(CAM, RAL, OSO),
     )
     asked = run(L1, L2, sizes={L1: 10, L2: 30})

@@ -17,7 +17,7 @@ from adapters.files.catalogue import FileCatalogue
 from adapters.files.catalogue_format import __doc__ as manual
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.files import read_regular
-from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site
+from hydrator.domain.model import DatasetState, Did, Replica, Seen, Site
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
 
 UK, AU, NL = Site("UK"), Site("AU"), Site("NL")
@@ -72,10 +72,10 @@ def refusal(made: FileCatalogue) -> str:
 def test_the_example_is_read(toml):
     survey = toml(EXAMPLE).read({L1, L2, L3})
     assert (survey.catalogue, survey.started_at, survey.sites) == ("files", NOON - HOUR, {UK, AU, NL})
-    staging = Replica(L1, AU, ReplicaState.INCOMING, 0.5)
+    staging = Replica(L1, AU, DatasetState.STAGING, 0.5)
     assert survey.readings == {
-        L1: Seen(NOON - HOUR, (staging, Replica(L1, UK, ReplicaState.COMPLETE)), 123),
-        L2: Seen(NOON - HOUR, (Replica(L2, NL, ReplicaState.ON_TAPE),)),
+        L1: Seen(NOON - HOUR, (staging, Replica(L1, UK, DatasetState.AVAILABLE)), 123),
+        L2: Seen(NOON - HOUR, (Replica(L2, NL, DatasetState.NEARLINE),)),
         L3: Seen(NOON - HOUR),
     }
 
@@ -102,11 +102,11 @@ def test_json_of_the_same_shape_reads_the_same(toml, as_json):
 @pytest.mark.parametrize(
     ("word", "state"),
     [
-        ("available", ReplicaState.COMPLETE),
-        ("staging", ReplicaState.INCOMING),
-        ("partial", ReplicaState.PARTIAL),
-        ("nearline", ReplicaState.ON_TAPE),
-        ("stuck", ReplicaState.STUCK),
+        ("available", DatasetState.AVAILABLE),
+        ("staging", DatasetState.STAGING),
+        ("partial", DatasetState.PARTIAL),
+        ("nearline", DatasetState.NEARLINE),
+        ("stuck", DatasetState.STUCK),
     ],
 )
 def test_each_word_is_a_state(toml, word, state):

@@ -38,7 +38,7 @@ from hydrator.domain.errors import (
     CatalogueGarbled,
     CatalogueUnreachable,
 )
-from hydrator.domain.model import NO_PROVENANCE, Did, Replica, ReplicaState, Seen, Site, Unseen
+from hydrator.domain.model import NO_PROVENANCE, DatasetState, Did, Replica, Seen, Site, Unseen
 from testbed.loopback import LoopbackRequest, LoopbackServer
 from tests.memory import system_clock
 from tests.rucio_fixtures import catalogues
@@ -48,13 +48,13 @@ UK, AU = Site("UK"), Site("AU")
 DISK, TAPE = Rse("UK-DISK", UK, is_tape=False), Rse("UK-TAPE", UK, is_tape=True)
 HOMELESS, GONE = Rse("X", None, is_tape=False), Rse("Y", None, is_tape=False, is_deleted=True)
 STORAGES = {each.name: each for each in (DISK, TAPE, HOMELESS, GONE)}
-COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK, UNAVAILABLE = (
-    ReplicaState.COMPLETE,
-    ReplicaState.INCOMING,
-    ReplicaState.PARTIAL,
-    ReplicaState.ON_TAPE,
-    ReplicaState.STUCK,
-    ReplicaState.UNAVAILABLE,
+AVAILABLE, STAGING, PARTIAL, NEARLINE, STUCK, UNAVAILABLE = (
+    DatasetState.AVAILABLE,
+    DatasetState.STAGING,
+    DatasetState.PARTIAL,
+    DatasetState.NEARLINE,
+    DatasetState.STUCK,
+    DatasetState.UNAVAILABLE,
 )
 MOVING, JAMMED, BOTH_WAYS, STILL = (
     Movement(is_moving=True),
@@ -68,7 +68,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SOON = NOON + timedelta(hours=6)
 
 
-def at(storage: Rse, count: Count, movement: Movement) -> tuple[ReplicaState, float] | None:
+def at(storage: Rse, count: Count, movement: Movement) -> tuple[DatasetState, float] | None:
     found = state_at(storage, count, movement, SOON)
     return (found.state, found.fraction) if found else None
 
@@ -85,18 +85,18 @@ def files(available: int, length: int = 4) -> Count:
 @pytest.mark.parametrize(
     ("count", "movement", "on_disk"),
     [
-        (files(4), STILL, (COMPLETE, 1.0)),
-        (files(4), JAMMED, (COMPLETE, 1.0)),
-        (files(5), STILL, (COMPLETE, 1.0)),
-        (files(0), MOVING, (INCOMING, 0.0)),
-        (files(1), MOVING, (INCOMING, 0.25)),
-        (files(1), BOTH_WAYS, (INCOMING, 0.25)),
+        (files(4), STILL, (AVAILABLE, 1.0)),
+        (files(4), JAMMED, (AVAILABLE, 1.0)),
+        (files(5), STILL, (AVAILABLE, 1.0)),
+        (files(0), MOVING, (STAGING, 0.0)),
+        (files(1), MOVING, (STAGING, 0.25)),
+        (files(1), BOTH_WAYS, (STAGING, 0.25)),
         (files(3), JAMMED, (STUCK, 0.75)),
         (files(0), JAMMED, (STUCK, 0.0)),
         (files(3), STILL, (PARTIAL, 0.75)),
         (files(0), STILL, None),
         (files(0, 0), STILL, None),
-        (files(0, 0), MOVING, (INCOMING, 0.0)),
+        (files(0, 0), MOVING, (STAGING, 0.0)),
     ],
 )
 def test_a_count_and_what_moves_make_a_state_on_disk(count, movement, on_disk):
@@ -105,7 +105,7 @@ def test_a_count_and_what_moves_make_a_state_on_disk(count, movement, on_disk):
 
 @pytest.mark.parametrize("movement", [STILL, MOVING, JAMMED])
 def test_only_a_complete_copy_counts_on_tape(movement):
-    assert at(TAPE, files(4), movement) == (ON_TAPE, 0.0)
+    assert at(TAPE, files(4), movement) == (NEARLINE, 0.0)
     assert at(TAPE, files(3), movement) is None
 
 
@@ -117,14 +117,14 @@ def test_only_a_complete_copy_counts_on_tape(movement):
         (replace(DISK, is_readable=False), files(0), STILL, None),
         (replace(TAPE, is_readable=False), files(4), STILL, (UNAVAILABLE, 0.0)),
         (replace(TAPE, is_readable=False), files(3), MOVING, None),
-        (replace(DISK, is_writable=False), files(4), STILL, (COMPLETE, 1.0)),
+        (replace(DISK, is_writable=False), files(4), STILL, (AVAILABLE, 1.0)),
         (replace(DISK, is_writable=False), files(1), MOVING, (STUCK, 0.25)),
         (replace(DISK, is_writable=False), files(1), STILL, (PARTIAL, 0.25)),
         (replace(DISK, is_volatile=True), files(4), STILL, (PARTIAL, 1.0)),
         (DISK, files(4), Movement(ends_at=NOON), (PARTIAL, 1.0)),
         (DISK, files(4), Movement(ends_at=SOON), (PARTIAL, 1.0)),
-        (DISK, files(4), Movement(ends_at=SOON + timedelta(seconds=1)), (COMPLETE, 1.0)),
-        (TAPE, files(4), Movement(ends_at=NOON), (ON_TAPE, 0.0)),
+        (DISK, files(4), Movement(ends_at=SOON + timedelta(seconds=1)), (AVAILABLE, 1.0)),
+        (TAPE, files(4), Movement(ends_at=NOON), (NEARLINE, 0.0)),
     ],
 )
 def test_a_copy_that_is_unreadable_or_short_lived_is_not_complete(storage, count, movement, found):
@@ -160,13 +160,13 @@ def test_a_fraction_is_of_bytes_and_of_files_where_bytes_are_unknown(count, frac
 def test_unmapped_and_deleted_storage_elements_have_no_replica():
     counts = {"UK-DISK": files(4), "X": files(4), "Y": files(4)}
     found = dataset_replicas(L1, counts, {}, STORAGES, held_until=SOON)
-    assert plain(found) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
+    assert plain(found) == (Replica(L1, UK, AVAILABLE, 1.0, "UK-DISK"),)
     assert found[0].provenance.call == "list_dataset_replicas(deep=True)"
 
 
 def test_a_lock_alone_makes_an_incoming_replica():
     found = dataset_replicas(L1, {}, {"UK-DISK": MOVING}, STORAGES, held_until=SOON)
-    assert plain(found) == (Replica(L1, UK, INCOMING, 0.0, "UK-DISK"),)
+    assert plain(found) == (Replica(L1, UK, STAGING, 0.0, "UK-DISK"),)
     assert found[0].provenance.call == "get_locks_for_dids"
 
 
@@ -261,32 +261,32 @@ def test_a_rule_row_without_an_id_is_refused(damage):
 def test_a_file_is_complete_moving_or_not_there():
     states = {"UK-DISK": "COPYING", "UK-TAPE": "AVAILABLE", "X": "AVAILABLE"}
     said = {(r.storage, r.state) for r in file_replicas(L1, states, STORAGES, held_until=SOON)}
-    assert said == {("UK-DISK", INCOMING), ("UK-TAPE", ON_TAPE)}
+    assert said == {("UK-DISK", STAGING), ("UK-TAPE", NEARLINE)}
     bad = {"UK-DISK": "BAD", "UK-TAPE": "UNAVAILABLE"}
     assert file_replicas(L1, bad, STORAGES, held_until=SOON) == ()
 
 
-def part(*replicas: tuple[Site, ReplicaState, float], size: int | None = 10) -> Seen:
+def part(*replicas: tuple[Site, DatasetState, float], size: int | None = 10) -> Seen:
     return Seen(NOON, tuple(Replica(L1, *replica, storage="S") for replica in replicas), size)
 
 
 @pytest.mark.parametrize(
     ("parts", "at_uk"),
     [
-        ([part((UK, COMPLETE, 1.0)), part((UK, COMPLETE, 1.0))], {(COMPLETE, 1.0)}),
-        ([part((UK, COMPLETE, 1.0), size=30), part((AU, COMPLETE, 1.0))], {(PARTIAL, 0.75)}),
-        ([part((UK, COMPLETE, 1.0), size=30), part(size=None)], {(PARTIAL, 0.5)}),
-        ([part((UK, COMPLETE, 1.0)), part((UK, INCOMING, 0.5))], {(INCOMING, 0.75)}),
-        ([part((UK, STUCK, 0.5)), part((UK, INCOMING, 0.5))], {(INCOMING, 0.5)}),
-        ([part((UK, COMPLETE, 1.0)), part((UK, STUCK, 0.0))], {(STUCK, 0.5)}),
-        ([part((UK, COMPLETE, 1.0), (UK, STUCK, 0.5)), part((UK, COMPLETE, 1.0))], {(COMPLETE, 1.0)}),
-        ([part((UK, ON_TAPE, 0.0)), part((UK, ON_TAPE, 0.0))], {(ON_TAPE, 0.0)}),
+        ([part((UK, AVAILABLE, 1.0)), part((UK, AVAILABLE, 1.0))], {(AVAILABLE, 1.0)}),
+        ([part((UK, AVAILABLE, 1.0), size=30), part((AU, AVAILABLE, 1.0))], {(PARTIAL, 0.75)}),
+        ([part((UK, AVAILABLE, 1.0), size=30), part(size=None)], {(PARTIAL, 0.5)}),
+        ([part((UK, AVAILABLE, 1.0)), part((UK, STAGING, 0.5))], {(STAGING, 0.75)}),
+        ([part((UK, STUCK, 0.5)), part((UK, STAGING, 0.5))], {(STAGING, 0.5)}),
+        ([part((UK, AVAILABLE, 1.0)), part((UK, STUCK, 0.0))], {(STUCK, 0.5)}),
+        ([part((UK, AVAILABLE, 1.0), (UK, STUCK, 0.5)), part((UK, AVAILABLE, 1.0))], {(AVAILABLE, 1.0)}),
+        ([part((UK, NEARLINE, 0.0)), part((UK, NEARLINE, 0.0))], {(NEARLINE, 0.0)}),
         (
-            [part((UK, ON_TAPE, 0.0)), part((UK, ON_TAPE, 0.0), (UK, COMPLETE, 1.0))],
-            {(ON_TAPE, 0.0), (PARTIAL, 0.5)},
+            [part((UK, NEARLINE, 0.0)), part((UK, NEARLINE, 0.0), (UK, AVAILABLE, 1.0))],
+            {(NEARLINE, 0.0), (PARTIAL, 0.5)},
         ),
-        ([part((UK, ON_TAPE, 0.0)), part((UK, COMPLETE, 1.0))], {(PARTIAL, 0.5)}),
-        ([part((UK, ON_TAPE, 0.0)), part((AU, COMPLETE, 1.0))], set()),
+        ([part((UK, NEARLINE, 0.0)), part((UK, AVAILABLE, 1.0))], {(PARTIAL, 0.5)}),
+        ([part((UK, NEARLINE, 0.0)), part((AU, AVAILABLE, 1.0))], set()),
     ],
 )
 def test_a_container_is_what_its_datasets_are_together(parts, at_uk):
@@ -567,7 +567,7 @@ def test_a_404_of_a_proxy_ends_no_rule(asking, stand_in, path):
     """Data whose last rule has ended attracts no job any more."""
     stand_in.answers["/dids/lofar/L1/parents"] = json_lines()
     catalogue = asking(verify_every=timedelta(0))
-    assert catalogue.read({L1}).readings[L1].replicas[0].state is COMPLETE
+    assert catalogue.read({L1}).readings[L1].replicas[0].state is AVAILABLE
     stand_in.answers[path] = NOT_HERE
     if path == "/rules/rule-1":
         past = {"rule_id": "rule-1", "rse_expression": "UK-DISK"}
@@ -580,7 +580,7 @@ def test_a_404_of_a_proxy_ends_no_rule(asking, stand_in, path):
 def test_readings_are_valid_without_a_search_for_case_variants(asking, stand_in):
     stand_in.answers["/scopes/"] = body("", status=500)
     reading = asking().read({L1}).readings[L1]
-    assert (reading.replicas[0].state, reading.case_variants) == (COMPLETE, frozenset())
+    assert (reading.replicas[0].state, reading.case_variants) == (AVAILABLE, frozenset())
 
 
 @pytest.mark.outside
@@ -656,7 +656,7 @@ def test_rules_of_many_datasets_are_queried_together_and_once(asking, stand_in, 
     dids = {Did(f"lofar:{name}") for name in names}
     for _ in range(2):
         readings = catalogue.read(dids).readings
-        assert {reading.replicas[0].state for reading in readings.values()} == {INCOMING}
+        assert {reading.replicas[0].state for reading in readings.values()} == {STAGING}
     assert sum(path.startswith("/rules/of-") for path, _ in stand_in.asked) == asked_alone
 
 
@@ -720,7 +720,7 @@ def test_all_rules_are_read_again_if_the_server_cannot_list_changes(asking, stan
         request
     )
     for _ in range(3):
-        assert catalogue.read({did}).readings[did].replicas[0].state == INCOMING
+        assert catalogue.read({did}).readings[did].replicas[0].state == STAGING
 
 
 def whole(stand_in: StandIn, *names: str) -> set[Did]:

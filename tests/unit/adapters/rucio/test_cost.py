@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from hydrator.domain.model import Did, ReplicaState
+from hydrator.domain.model import DatasetState, Did
 from testbed.rucio_standin import RucioStandIn
 
 pytestmark = pytest.mark.outside
@@ -74,7 +74,7 @@ def catalogue(request, server, now, tmp_path) -> Iterator[RucioCatalogue]:
     made.close()
 
 
-def states(catalogue, dids=DIDS) -> dict[Did, ReplicaState | None]:
+def states(catalogue, dids=DIDS) -> dict[Did, DatasetState | None]:
     readings = catalogue.read(frozenset(dids)).readings
     return {did: reading.replicas[0].state if reading.replicas else None for did, reading in readings.items()}
 
@@ -82,7 +82,7 @@ def states(catalogue, dids=DIDS) -> dict[Did, ReplicaState | None]:
 def test_the_type_of_a_dataset_is_queried_once_in_verify_every(catalogue, server, now):
     for minutes, asked in [(0, 1), (9, 1), (11, 2)]:
         now[0] = NOON + timedelta(minutes=minutes)
-        assert states(catalogue)[FIRST] is ReplicaState.COMPLETE
+        assert states(catalogue)[FIRST] is DatasetState.AVAILABLE
         assert server.asked.count("/dids/bulkmeta") in {asked, asked * 4}, "one for each batch"
 
 
@@ -91,13 +91,13 @@ def test_an_absent_name_is_queried_in_every_poll(catalogue, server):
     assert states(catalogue, [FIRST, new])[new] is None
     server.holdings = {**server.holdings, new: {"UK-DISK": "available"}}
     server.rules[new] = rule_on(new)
-    assert states(catalogue, [FIRST, new])[new] is ReplicaState.COMPLETE
+    assert states(catalogue, [FIRST, new])[new] is DatasetState.AVAILABLE
 
 
 def test_an_erased_dataset_has_no_replica_in_the_next_poll(catalogue, server):
     states(catalogue)
     server.holdings = {did: where for did, where in server.holdings.items() if did != FIRST}
-    assert states(catalogue) == {did: None if did == FIRST else ReplicaState.COMPLETE for did in DIDS}
+    assert states(catalogue) == {did: None if did == FIRST else DatasetState.AVAILABLE for did in DIDS}
 
 
 def test_locks_are_not_queried_where_permanent_rules_imply_them(catalogue, server, now):
@@ -115,10 +115,10 @@ def test_locks_are_not_queried_where_permanent_rules_imply_them(catalogue, serve
 @pytest.mark.parametrize(
     ("changes", "state"),
     [
-        ({"expires_at": SOON}, ReplicaState.PARTIAL),
-        ({"rse_expression": "country=UK"}, ReplicaState.COMPLETE),
-        ({"state": "SUSPENDED"}, ReplicaState.COMPLETE),
-        ({"name": "a-container"}, ReplicaState.COMPLETE),
+        ({"expires_at": SOON}, DatasetState.PARTIAL),
+        ({"rse_expression": "country=UK"}, DatasetState.AVAILABLE),
+        ({"state": "SUSPENDED"}, DatasetState.AVAILABLE),
+        ({"name": "a-container"}, DatasetState.AVAILABLE),
     ],
 )
 def test_locks_are_queried_where_a_rule_does_not_imply_them(catalogue, server, changes, state):
@@ -134,20 +134,20 @@ def test_for_a_few_datasets_a_scope_is_not_listed(catalogue, server):
 
 def test_locks_are_queried_if_rules_cannot_be_listed(catalogue, server):
     server.instead["scope"] = (500, {"ExceptionClass": "DatabaseException"})
-    assert set(states(catalogue).values()) == {ReplicaState.COMPLETE}
+    assert set(states(catalogue).values()) == {DatasetState.AVAILABLE}
     assert sorted(server.locked) == DIDS
 
 
 def test_a_rule_whose_end_moves_forward_is_noticed(catalogue, server, now):
-    assert states(catalogue)[FIRST] is ReplicaState.COMPLETE
+    assert states(catalogue)[FIRST] is DatasetState.AVAILABLE
     now[0] += timedelta(minutes=1)
     server.rules[FIRST] = rule_on(FIRST, expires_at=SOON)
     server.instead["updated_after"] = (200, [server.rules[FIRST]])
-    assert states(catalogue)[FIRST] is ReplicaState.PARTIAL
+    assert states(catalogue)[FIRST] is DatasetState.PARTIAL
 
 
 def test_a_cached_conclusion_is_renewed_when_its_storage_closes_or_opens(catalogue, server):
-    for readable, state in [(True, "COMPLETE"), (False, "UNAVAILABLE"), (True, "COMPLETE")]:
+    for readable, state in [(True, "AVAILABLE"), (False, "UNAVAILABLE"), (True, "AVAILABLE")]:
         row = {"rse": "UK-DISK", "rse_type": "DISK", "deleted": False, "availability_read": readable}
         server.instead["/rses"] = (200, [row])
         assert {each.name for each in states(catalogue).values()} == {state}
@@ -155,7 +155,11 @@ def test_a_cached_conclusion_is_renewed_when_its_storage_closes_or_opens(catalog
 
 def test_a_rule_that_nears_its_end_is_noticed_without_a_change(catalogue, server, now):
     server.rules[FIRST] = rule_on(FIRST, expires_at="Sat, 21 Nov 2026 18:02:00 UTC")
-    for minutes, state in [(0, ReplicaState.COMPLETE), (1, ReplicaState.COMPLETE), (3, ReplicaState.PARTIAL)]:
+    for minutes, state in [
+        (0, DatasetState.AVAILABLE),
+        (1, DatasetState.AVAILABLE),
+        (3, DatasetState.PARTIAL),
+    ]:
         now[0] = NOON + timedelta(minutes=minutes)
         assert states(catalogue)[FIRST] is state
 

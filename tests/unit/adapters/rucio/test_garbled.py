@@ -8,7 +8,7 @@ import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.errors import CatalogueGarbled
-from hydrator.domain.model import Did, Reading, ReplicaState, Seen, Unseen
+from hydrator.domain.model import DatasetState, Did, Reading, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.factories import MINUTE, NOON
 from tests.rucio_fixtures import catalogues
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.outside
 DIDS = [Did(f"lofar:L{n}") for n in range(6)]
 SICK = DIDS[2]
 BOX = Did("lofar:box")
-COMPLETE, INCOMING, PARTIAL = ReplicaState.COMPLETE, ReplicaState.INCOMING, ReplicaState.PARTIAL
+AVAILABLE, STAGING, PARTIAL = DatasetState.AVAILABLE, DatasetState.STAGING, DatasetState.PARTIAL
 CHEAP, META, LOCKS = "/replicas/datasets_bulk", "/dids/bulkmeta", "/locks/bulk_locks_for_dids"
 FILES_CALL = "/replicas/list"
 DEEP = r"/replicas/lofar/L2/datasets"
@@ -90,7 +90,7 @@ def read(catalogue: RucioCatalogue) -> dict[Did, Reading]:
     return dict(catalogue.read(frozenset(DIDS)).readings)
 
 
-def seen(readings: dict[Did, Reading]) -> dict[Did, set[tuple[str, ReplicaState]]]:
+def seen(readings: dict[Did, Reading]) -> dict[Did, set[tuple[str, DatasetState]]]:
     return {
         did: {(replica.site, replica.state) for replica in reading.replicas}
         for did, reading in readings.items()
@@ -98,7 +98,7 @@ def seen(readings: dict[Did, Reading]) -> dict[Did, set[tuple[str, ReplicaState]
     }
 
 
-HEALTHY = {("UK", COMPLETE), ("AU", INCOMING)}
+HEALTHY = {("UK", AVAILABLE), ("AU", STAGING)}
 
 
 def test_a_healthy_stand_in_is_read(asking):
@@ -187,7 +187,7 @@ def test_a_garbled_storage_element_makes_its_datasets_unseen(asking, stand_in, c
     ]
     readings = read(asking())
     assert "AU-DISK" in readings.pop(SICK).reason
-    assert seen(readings) == {did: {("UK", COMPLETE)} for did in readings}
+    assert seen(readings) == {did: {("UK", AVAILABLE)} for did in readings}
 
 
 def test_a_site_attribute_that_is_not_a_text_makes_its_datasets_unseen(asking, stand_in):
@@ -223,7 +223,7 @@ def test_a_smaller_count_is_accepted_after_two_equal_answers(asking, stand_in):
     read(catalogue)
     stand_in.holdings[SICK] = {"UK-DISK": "partial", "AU-DISK": "staging"}
     stand_in.asked.clear()
-    assert seen(read(catalogue))[SICK] == {("UK", PARTIAL), ("AU", INCOMING)}
+    assert seen(read(catalogue))[SICK] == {("UK", PARTIAL), ("AU", STAGING)}
     assert stand_in.asked.count(DEEP) == 2
     stand_in.asked.clear()
     read(catalogue)
@@ -252,7 +252,7 @@ def test_storage_that_every_count_lacks_but_the_summary_has_is_in_doubt(asking, 
             assert readings[did].unreachable_sites == {"UK"}
             assert not any(each.site == "UK" for each in readings[did].replicas)
     del stand_in.spoil[DEEP]
-    assert seen(read(catalogue))[SICK] == {("UK", COMPLETE)}
+    assert seen(read(catalogue))[SICK] == {("UK", AVAILABLE)}
     stand_in.spoil[DEEP] = cut
     stand_in.spoil[CHEAP] = without("L2")
     assert seen(read(catalogue))[SICK] == set(), "both answers agree now"
@@ -296,7 +296,7 @@ def test_data_at_an_element_deleted_before_the_first_poll_hides_no_other_copy(as
     states = {"UK-DISK": "AVAILABLE", "OLD-DISK": "AVAILABLE"}
     stand_in.spoil[META] = put(did_type=kind)
     stand_in.spoil[FILES_CALL] = lambda _: [{"scope": "lofar", "name": "L2", "states": states}]
-    assert seen(dict(asking().read({SICK}).readings)) == {SICK: {("UK", COMPLETE)}}
+    assert seen(dict(asking().read({SICK}).readings)) == {SICK: {("UK", AVAILABLE)}}
 
 
 def test_elements_with_data_that_no_list_has_are_queried_in_each_poll(asking, stand_in):
@@ -307,7 +307,7 @@ def test_elements_with_data_that_no_list_has_are_queried_in_each_poll(asking, st
     catalogue = asking(verify_every=timedelta(0))
     for _ in range(2):
         survey = catalogue.read(frozenset(DIDS))
-        assert seen(dict(survey.readings))[SICK] == {(site, COMPLETE) for site in hidden.values()}
+        assert seen(dict(survey.readings))[SICK] == {(site, AVAILABLE) for site in hidden.values()}
         assert survey.sites >= set(hidden.values())
 
 
@@ -328,7 +328,7 @@ def test_a_container_of_which_parts_were_cut_is_unseen(asking, stand_in):
     stand_in.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
     catalogue = asking()
     reading = catalogue.read({BOX}).readings[BOX]
-    assert {(r.site, r.state) for r in reading.replicas} == {("UK", COMPLETE)}
+    assert {(r.site, r.state) for r in reading.replicas} == {("UK", AVAILABLE)}
     stand_in.spoil[f"/dids/{BOX.replace(':', '/')}/dids"] = lambda rows: rows[:2]
     for one in (catalogue, asking()):
         reading = one.read({BOX, SICK}).readings[BOX]

@@ -11,7 +11,7 @@ from adapters.rucio.file_lists import files_at
 from adapters.rucio.responses import BadRow, Count, Rse
 from adapters.rucio.states import Lock, Movement, Rule, movements, state_at
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
-from hydrator.domain.model import Did, Provenance, Replica, ReplicaState
+from hydrator.domain.model import DatasetState, Did, Provenance, Replica
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, RAL
 from tests.rucio_fixtures import catalogues
@@ -94,7 +94,7 @@ def test_open_dataset_that_grows_faster_than_it_arrives_has_no_time_of_completio
         for minute in range(6):
             server.files, server.arrived, now = 100 + 20 * minute, 80 + 13 * minute, NOON + minute * MINUTE
             [found] = catalogue.read({L1}).readings[L1].replicas
-            assert found.state is ReplicaState.INCOMING
+            assert found.state is DatasetState.STAGING
             assert found.provenance.ready_at is None
         assert found.provenance.reason == "the dataset is open: it still grows"
 
@@ -140,7 +140,7 @@ def test_open_container_that_gets_more_datasets_has_no_time_of_completion(tmp_pa
                 server.holdings = {"lofar:all": {}, **moving}
                 server.arrived, now = 2 + 2 * minute, NOON + minute * MINUTE
                 found += catalogue.read({container}).readings[container].replicas
-    assert {one.state for one in found} == {ReplicaState.INCOMING}
+    assert {one.state for one in found} == {DatasetState.STAGING}
     assert found[5].provenance.ready_at is not None
     assert not any(one.provenance.ready_at for one in found[6:])
     assert "still grows" in found[-1].provenance.reason
@@ -151,7 +151,7 @@ def test_dataset_that_no_longer_grows_has_a_time_again_after_an_hour():
     grown = [tracker.has_grown(L1, length, NOON + n * MINUTE) for n, length in enumerate((4, 4, 5, 5))]
     assert grown == [False, False, True, True]
     assert not tracker.has_grown(L1, 5, NOON + 2 * HOUR)
-    partial = Replica(L1, CAM, ReplicaState.PARTIAL, 0.5)
+    partial = Replica(L1, CAM, DatasetState.PARTIAL, 0.5)
     assert _mark_growing(partial) is partial
 
 
@@ -190,7 +190,7 @@ def test_dataset_that_loses_files_after_its_last_rule_is_not_called_whole():
     ended = Movement(ends_at=NOON, provenance=Provenance(reason="its last rule has ended"))
     counts = Count(13, 12, 130, 120), Count(4, 4, 40, 40)
     part, whole = (state_at(DISK, count, ended, NOON + HOUR) for count in counts)
-    assert (part.state, part.fraction) == (ReplicaState.PARTIAL, 12 / 13)
+    assert (part.state, part.fraction) == (DatasetState.PARTIAL, 12 / 13)
     assert part.provenance.reason == "its last rule has ended"
     assert whole.provenance.reason == "whole, but its last rule has ended"
 
@@ -200,8 +200,8 @@ def test_dataset_in_part_under_a_suspended_rule_is_stuck_whatever_its_locks(lock
     """Case R6: two of four files, all locks OK, was PARTIAL."""
     rule = Rule("r", L1, "SUSPENDED", "RAL-DISK")
     found = movements([Lock(L1, "RAL-DISK", lock, "r")], {"r": rule}, held_until=NOON)["RAL-DISK"]
-    assert state_at(DISK, HALF, found, NOON).state is ReplicaState.STUCK
-    assert state_at(DISK, Count(4, 4, 40, 40), found, NOON).state is ReplicaState.COMPLETE
+    assert state_at(DISK, HALF, found, NOON).state is DatasetState.STUCK
+    assert state_at(DISK, Count(4, 4, 40, 40), found, NOON).state is DatasetState.AVAILABLE
 
 
 @pytest.mark.parametrize("header", ["9" * 400, "900", "Fri, 31 Dec 9999 23:59:59 GMT"])

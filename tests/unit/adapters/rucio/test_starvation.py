@@ -13,7 +13,7 @@ from adapters.rucio.did_search import DidSearch
 from adapters.rucio.session.client import Deadline, RucioConnection
 from adapters.rucio.session.queries import QueryRunner, SeriesGuard
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
-from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.model import DatasetState, Did, Seen, Unseen
 from testbed.patience import wait_for
 from testbed.rucio_standin import RucioStandIn
 from tests.rucio_fixtures import catalogues
@@ -74,7 +74,7 @@ def asking(server, tmp_path):
 def unseen(catalogue: RucioCatalogue, dids=DIDS) -> set[Did]:
     readings = catalogue.read(frozenset(dids)).readings
     states = {each.state for seen in readings.values() if isinstance(seen, Seen) for each in seen.replicas}
-    assert states <= {ReplicaState.COMPLETE}
+    assert states <= {DatasetState.AVAILABLE}
     return {did for did, reading in readings.items() if isinstance(reading, Unseen)}
 
 

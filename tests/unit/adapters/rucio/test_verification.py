@@ -10,7 +10,7 @@ from adapters.rucio.catalogue import RucioCatalogue
 from adapters.rucio.session.queries import FailedQueries
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueUnreachable
-from hydrator.domain.model import Did, ReplicaState, Seen
+from hydrator.domain.model import DatasetState, Did, Seen
 from testbed.rucio_standin import FILES, RucioStandIn
 from tests.factories import HOUR, L1, L2, MINUTE, NOON
 from tests.rucio_fixtures import catalogues
@@ -47,7 +47,7 @@ class Turned:
         self.now = NOON
         self.catalogue: RucioCatalogue = make(lambda: self.now, **settings)
 
-    def states(self) -> dict[Did, ReplicaState | None]:
+    def states(self) -> dict[Did, DatasetState | None]:
         """Return the state of each dataset; None where it is unseen."""
         self.now += MINUTE
         readings = self.catalogue.read(frozenset(DIDS)).readings
@@ -89,9 +89,9 @@ def test_file_that_went_bad_without_a_recount_is_found_by_verifying(turned, serv
     catalogue.states()
     server.bad = {"L07"}
     found = [catalogue.states()[DIDS[7]] for _ in range(12)]
-    assert found.index(ReplicaState.PARTIAL) == 9
+    assert found.index(DatasetState.PARTIAL) == 9
     server.bad = set()
-    assert set(catalogue.states().values()) == {ReplicaState.COMPLETE}, (
+    assert set(catalogue.states().values()) == {DatasetState.AVAILABLE}, (
         "what disagrees is counted in each poll"
     )
 
@@ -188,5 +188,5 @@ def test_rules_that_cannot_be_read_for_a_while_count_as_they_were_last_read(tmp_
         catalogue = Turned(make)
         for poll in range(1, 13):
             found = set(catalogue.states().values())
-            assert found == {ReplicaState.COMPLETE if poll <= 5 else ReplicaState.PARTIAL}
+            assert found == {DatasetState.AVAILABLE if poll <= 5 else DatasetState.PARTIAL}
             server.sick = "/rules"

@@ -11,15 +11,15 @@ from adapters.http.client import JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
 from adapters.ska import dmapi_responses as rows
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
-from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.model import DatasetState, Did, Seen, Unseen
 from hydrator.domain.ports import TokenValidity
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import FAST, ONCE, dmapi
 from tests.factories import HOUR, MINUTE, NOON
 
 L1, L2 = Did("testing:L1"), Did("testing:L2")
-COMPLETE, PARTIAL = ReplicaState.COMPLETE, ReplicaState.PARTIAL
-UNAVAILABLE = ReplicaState.UNAVAILABLE
+AVAILABLE, PARTIAL = DatasetState.AVAILABLE, DatasetState.PARTIAL
+UNAVAILABLE = DatasetState.UNAVAILABLE
 RECORDED_2025 = [
     {
         "identifier": "SPSRC_STORM",
@@ -78,7 +78,7 @@ def test_recorded_2024_a_record_by_storage_element_is_read():
 def test_recorded_forms_all_give_the_same_locations(standin, opened, shape):
     standin.habits.shape = shape
     standin.put(L1, 4, {"SPSRC_STORM": 4, "CAM-T0": 1})
-    assert read_replicas(opened()) == {("ESPSRC", COMPLETE, 1.0), ("UKSRC CAM", PARTIAL, 0.25)}
+    assert read_replicas(opened()) == {("ESPSRC", AVAILABLE, 1.0), ("UKSRC CAM", PARTIAL, 0.25)}
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_files_at_two_storage_elements_of_a_site_count_together(standin, opened,
     standin.put(L1, 4, {"SPSRC_STORM": 2, "CAM-T0": second})
     catalogue = opened(storage_sites={"SPSRC_STORM": ("UKSRC CAM",)})
     found = catalogue.read({L1}).readings[L1].replicas
-    assert ((COMPLETE, 1.0) in {(r.state, r.fraction) for r in found}) == whole
+    assert ((AVAILABLE, 1.0) in {(r.state, r.fraction) for r in found}) == whole
     assert catalogue.read({L1}).readings[L1].replicas == found
     if whole:
         assert "4 of the dataset's 4 files are on disk" in found[0].provenance.reason
-    assert not any(r.state is COMPLETE for r in opened().read({L1}).readings[L1].replicas)
+    assert not any(r.state is AVAILABLE for r in opened().read({L1}).readings[L1].replicas)
 
 
 def test_recorded_the_order_is_shuffled_and_the_answer_is_not(standin, opened):
@@ -161,7 +161,7 @@ def test_recorded_tokens_that_expire_in_mid_poll_are_renewed(standin, opened):
 def test_recorded_names_with_slashes_go_into_the_path_as_they_are(standin, opened):
     did = Did("srcnet_test.comm:eb_001.prod_001/PTF10tce.fits")
     standin.put(did, 1, {"SPSRC_STORM": 1}, kind="FILE")
-    assert read_replicas(opened(), did) == {("ESPSRC", COMPLETE, 1.0)}
+    assert read_replicas(opened(), did) == {("ESPSRC", AVAILABLE, 1.0)}
     assert any(
         call.endswith("/data/locate/srcnet_test.comm/eb_001.prod_001/PTF10tce.fits") for call in standin.calls
     )
@@ -172,7 +172,7 @@ def test_recorded_names_with_slashes_go_into_the_path_as_they_are(standin, opene
 
 def test_a_file_is_complete_where_it_is_and_needs_no_metadata(standin, opened):
     standin.put(L1, 1, {"SPSRC_STORM": 1}, kind="FILE")
-    assert read_replicas(opened()) == {("ESPSRC", COMPLETE, 1.0)}
+    assert read_replicas(opened()) == {("ESPSRC", AVAILABLE, 1.0)}
     assert not any("/metadata/" in call for call in standin.calls)
 
 
@@ -188,7 +188,7 @@ def test_the_same_file_under_two_protocols_counts_once():
     ("kind", "settings", "state"),
     [
         ({"is_open": True}, {"bare_location": PARTIAL}, PARTIAL),
-        ({"is_open": True}, {"bare_location": COMPLETE}, COMPLETE),
+        ({"is_open": True}, {"bare_location": AVAILABLE}, AVAILABLE),
         ({"kind": "CONTAINER"}, {}, PARTIAL),
     ],
 )
@@ -215,7 +215,7 @@ def test_the_size_of_a_closed_dataset_is_cached(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 4})
     for later in (NOON, NOON + MINUTE, NOON + 2 * HOUR):
         times[0] = later
-        assert read_replicas(catalogue) == {("ESPSRC", COMPLETE, 1.0)}
+        assert read_replicas(catalogue) == {("ESPSRC", AVAILABLE, 1.0)}
     assert sum("/metadata/" in call for call in standin.calls) == 2
 
 

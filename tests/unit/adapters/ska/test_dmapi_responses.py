@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.ska import dmapi_responses as rows
-from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.model import DatasetState, Did, Seen, Unseen
 from testbed.dmapi_standin import DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import dmapi
 
@@ -165,7 +165,7 @@ def catalogue(standin, tmp_path):
 
 
 def complete(reading):
-    return [(each.site, each.state) for each in reading.replicas] == [("CAM", ReplicaState.COMPLETE)]
+    return [(each.site, each.state) for each in reading.replicas] == [("CAM", DatasetState.AVAILABLE)]
 
 
 GARBLED = {

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from adapters.ska.site_capabilities import build_areas
-from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.model import DatasetState, Did, Seen, Unseen
 from testbed.dmapi_standin import DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import dmapi
 from tests.factories import NOON
@@ -114,4 +114,4 @@ def test_a_dataset_in_a_garbled_area_is_unseen_and_others_are_read(tmp_path):
     assert isinstance(readings[L1], Unseen)
     assert "parent_site_name is not the name of a site: '\"CAM\"'" in readings[L1].reason
     assert isinstance(readings[L2], Seen)
-    assert [(one.site, one.state) for one in readings[L2].replicas] == [("RAL", ReplicaState.COMPLETE)]
+    assert [(one.site, one.state) for one in readings[L2].replicas] == [("RAL", DatasetState.AVAILABLE)]

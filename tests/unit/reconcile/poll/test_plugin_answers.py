@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from hydrator.domain.errors import CatalogueGarbled
-from hydrator.domain.model import Provenance, Replica, ReplicaState, Seen, Unseen
+from hydrator.domain.model import DatasetState, Provenance, Replica, Seen, Unseen
 from hydrator.reconcile.intake import CheckedCatalogue
 from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
@@ -44,7 +44,7 @@ def about_l1(reading):
     return answering(lambda survey: replace(survey, readings={**survey.readings, L1: reading}))
 
 
-GOOD = Replica(L1, CAM, ReplicaState.PARTIAL, 0.5)
+GOOD = Replica(L1, CAM, DatasetState.PARTIAL, 0.5)
 GARBLED = {
     "a text": "available",
     "none": None,
@@ -64,6 +64,7 @@ GARBLED = {
     "replicas as a generator": Seen(NOON, (one for one in ())),
     "another dataset": Seen(NOON, (replica(L2, CAM),)),
     "a state as text": Seen(NOON, (replace(GOOD, state="lost"),)),
+    "a state that only the daemon concludes": Seen(NOON, (replace(GOOD, state=DatasetState.UNKNOWN),)),
     "no site": Seen(NOON, (replace(GOOD, site=""),)),
     "a fraction that is no number": Seen(NOON, (replace(GOOD, fraction=float("nan")),)),
     "a fraction over 1": Seen(NOON, (replace(GOOD, fraction=2),)),

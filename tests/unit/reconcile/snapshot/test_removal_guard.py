@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydrator.domain.model import DatasetState, Did, ReplicaState, Unseen, to_unix
+from hydrator.domain.model import DatasetState, Did, Unseen, to_unix
 from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import ReconcileState
@@ -118,7 +118,7 @@ def test_a_site_that_loses_its_few_datasets_while_another_is_held_is_held_too():
     assert pool.listed(RAL) == set(MANY[:3])
 
 
-@pytest.mark.parametrize("state", [s for s in ReplicaState if s is not ReplicaState.COMPLETE])
+@pytest.mark.parametrize("state", [s for s in DatasetState if s is not DatasetState.AVAILABLE])
 def test_a_dataset_that_is_listed_in_another_state_was_looked_at_and_is_no_loss(state):
     pool = Site()
     replicas = [replica(did, CAM, state) for did in MANY] + [replica(did, RAL) for did in MANY]
@@ -129,7 +129,7 @@ def test_a_dataset_that_is_listed_in_another_state_was_looked_at_and_is_no_loss(
 
 def test_available_datasets_are_counted_apart_by_the_guard():
     """Ten datasets on tape do not hide that all five on disk vanish."""
-    tape = [replica(did, CAM, ReplicaState.ON_TAPE) for did in MANY]
+    tape = [replica(did, CAM, DatasetState.NEARLINE) for did in MANY]
     disk = [Did(f"lofar:D{n}") for n in range(5)]
     pool = Site(wanted=[*MANY, *disk], CAM=[], RAL=[])
     both = [*tape, *(replica(did, CAM) for did in disk)]
@@ -138,14 +138,14 @@ def test_available_datasets_are_counted_apart_by_the_guard():
     assert pool.held == {CAM: (5, HoldCause.SITE)}
 
 
-@pytest.mark.parametrize(("state", "on_tape"), [(ReplicaState.ON_TAPE, 0), (ReplicaState.COMPLETE, 20)])
+@pytest.mark.parametrize(("state", "on_tape"), [(DatasetState.NEARLINE, 0), (DatasetState.AVAILABLE, 20)])
 def test_a_loss_beside_a_confirmed_one_is_compared_with_what_is_left(state, on_tape):
     """Of 20 datasets 11 are gone for sure. Then 5 are more than half of the other 9, though not of 20."""
     some, others = (
         [Did(f"lofar:{kind}{n:02}") for n in range(count)] for kind, count in (("S", 20), ("T", on_tape))
     )
     pool = Site(confirm_polls=1, wanted=[*some, *others], CAM=[], RAL=[])
-    tape = [replica(did, CAM, ReplicaState.ON_TAPE) for did in others]
+    tape = [replica(did, CAM, DatasetState.NEARLINE) for did in others]
     for lost_count, held_count in ((0, None), (11, 11), (16, 5)):
         left = [replica(did, CAM, state) for did in some[lost_count:]]
         pool.poll(answer=holding(*left, *tape, at=pool.now + MINUTE, asked=pool.wanted))

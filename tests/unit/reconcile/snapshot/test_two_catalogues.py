@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 
 from hydrator.diagnostics.overview.facts import provenance_rows
-from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, Survey, Unseen
+from hydrator.domain.model import DatasetState, Did, Replica, Seen, Site, Survey, Unseen
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from tests.factories import BOUND, MINUTE, NOON
 
 DID, CAM = Did("testing:L1"), Site("CAM")
-COMPLETE, INCOMING, PARTIAL, STUCK = (
-    ReplicaState.COMPLETE, ReplicaState.INCOMING, ReplicaState.PARTIAL, ReplicaState.STUCK,
+AVAILABLE, STAGING, PARTIAL, STUCK = (
+    DatasetState.AVAILABLE, DatasetState.STAGING, DatasetState.PARTIAL, DatasetState.STUCK,
 )  # fmt: skip
 
 
@@ -35,12 +35,12 @@ def shown(one, other, now=NOON):
 @pytest.mark.parametrize(
     ("dmapi", "rucio", "expected"),
     [
-        ([(PARTIAL, None)], [(COMPLETE, 1.0)], ("AVAILABLE", 1.0)),
-        ([(PARTIAL, None)], [(INCOMING, 0.5)], ("STAGING", 0.5)),
+        ([(PARTIAL, None)], [(AVAILABLE, 1.0)], ("AVAILABLE", 1.0)),
+        ([(PARTIAL, None)], [(STAGING, 0.5)], ("STAGING", 0.5)),
         ([(PARTIAL, None)], [(PARTIAL, 0.25)], ("PARTIAL", 0.25)),
         ([(PARTIAL, 0.5)], [(PARTIAL, 0.75)], ("PARTIAL", 0.75)),
         ([(PARTIAL, None)], [], ("PARTIAL", None)),
-        ([(STUCK, 0.0)], [(COMPLETE, 1.0)], ("AVAILABLE", 1.0)),
+        ([(STUCK, 0.0)], [(AVAILABLE, 1.0)], ("AVAILABLE", 1.0)),
         ([], [], None),
     ],
 )
@@ -49,7 +49,7 @@ def test_dmapis_location_and_rucios_completeness(dmapi, rucio, expected):
 
 
 def test_error_of_one_catalogue_keeps_its_last_state_and_the_other_counts():
-    rucio = apply_survey(memory("rucio", (COMPLETE, 1.0)), Unseen("down"), {DID}, now=NOON + MINUTE)
+    rucio = apply_survey(memory("rucio", (AVAILABLE, 1.0)), Unseen("down"), {DID}, now=NOON + MINUTE)
     assert shown(memory("dmapi", (PARTIAL, None)), rucio, NOON + MINUTE) == ("AVAILABLE", 1.0)
     never = apply_survey(CatalogueMemory(), Unseen("down"), {DID}, now=NOON)
     assert shown(memory("dmapi", (PARTIAL, None)), never) == ("PARTIAL", None)
@@ -57,12 +57,12 @@ def test_error_of_one_catalogue_keeps_its_last_state_and_the_other_counts():
 
 def test_state_older_than_the_age_limit_loses_to_any_newer_one():
     later = NOON + BOUND + timedelta(seconds=1)
-    old, new = memory("rucio", (COMPLETE, 1.0)), memory("dmapi", (PARTIAL, 0.5), at=later)
+    old, new = memory("rucio", (AVAILABLE, 1.0)), memory("dmapi", (PARTIAL, 0.5), at=later)
     assert shown(new, old, later) == ("PARTIAL", 0.5)
 
 
 def test_why_lists_the_state_of_every_catalogue_also_the_one_that_lost():
-    memories = {"dmapi": memory("dmapi", (PARTIAL, None)), "rucio": memory("rucio", (COMPLETE, 1.0))}
+    memories = {"dmapi": memory("dmapi", (PARTIAL, None)), "rucio": memory("rucio", (AVAILABLE, 1.0))}
     rows = provenance_rows(memories, [DID], now=NOON)
     assert [(r.catalogue, r.site, r.state, r.storage, r.as_of) for r in rows] == [
         ("dmapi", CAM, "PARTIAL", "dmapi-element", int(NOON.timestamp())),

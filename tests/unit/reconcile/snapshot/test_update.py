@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, SiteFacts, Unseen
+from hydrator.domain.model import DatasetState, Did, Fact, SiteFacts, Unseen
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from tests.factories import (
@@ -39,12 +39,12 @@ def view(*memories: CatalogueMemory, now=NOON, wanted=frozenset({L1, L2, L3}), b
 @pytest.mark.parametrize(
     ("state", "concluded"),
     [
-        (ReplicaState.COMPLETE, DatasetState.AVAILABLE),
-        (ReplicaState.INCOMING, DatasetState.STAGING),
-        (ReplicaState.PARTIAL, DatasetState.PARTIAL),
-        (ReplicaState.ON_TAPE, DatasetState.NEARLINE),
-        (ReplicaState.STUCK, DatasetState.STUCK),
-        (ReplicaState.UNAVAILABLE, DatasetState.UNAVAILABLE),
+        (DatasetState.AVAILABLE, DatasetState.AVAILABLE),
+        (DatasetState.STAGING, DatasetState.STAGING),
+        (DatasetState.PARTIAL, DatasetState.PARTIAL),
+        (DatasetState.NEARLINE, DatasetState.NEARLINE),
+        (DatasetState.STUCK, DatasetState.STUCK),
+        (DatasetState.UNAVAILABLE, DatasetState.UNAVAILABLE),
     ],
 )
 def test_dataset_state_follows_from_the_replica_state(state, concluded):
@@ -52,12 +52,12 @@ def test_dataset_state_follows_from_the_replica_state(state, concluded):
 
 
 BEST_FIRST = [
-    ReplicaState.COMPLETE,
-    ReplicaState.INCOMING,
-    ReplicaState.PARTIAL,
-    ReplicaState.ON_TAPE,
-    ReplicaState.STUCK,
-    ReplicaState.UNAVAILABLE,
+    DatasetState.AVAILABLE,
+    DatasetState.STAGING,
+    DatasetState.PARTIAL,
+    DatasetState.NEARLINE,
+    DatasetState.STUCK,
+    DatasetState.UNAVAILABLE,
 ]
 
 
@@ -72,14 +72,14 @@ def test_storage_elements_and_catalogues_fold_best_first_in_any_order(better):
 
 
 def test_the_largest_fraction_goes_with_the_state_but_not_with_a_complete_one():
-    partial = [replica(state=ReplicaState.PARTIAL, fraction=f) for f in (0.2, 0.7)]
+    partial = [replica(state=DatasetState.PARTIAL, fraction=f) for f in (0.2, 0.7)]
     assert facts(*partial).sites[CAM].facts[L1].fraction == 0.7
     assert facts(*partial, replica()).sites[CAM].facts[L1].fraction is None
 
 
 def test_a_catalogue_that_names_no_fraction_takes_none_away():
-    moving = replica(state=ReplicaState.INCOMING)
-    assert facts(moving, replica(state=ReplicaState.PARTIAL, fraction=0.4)).sites[CAM].facts[L1] == Fact(
+    moving = replica(state=DatasetState.STAGING)
+    assert facts(moving, replica(state=DatasetState.PARTIAL, fraction=0.4)).sites[CAM].facts[L1] == Fact(
         STAGING, NOON, 0.4
     )
 
@@ -117,8 +117,8 @@ def test_a_catalogue_that_never_answered_says_nothing_of_any_site():
 
 
 def test_partly_read_site_merges_the_new_facts_with_its_old_ones():
-    before = memory(holding(replica(state=ReplicaState.PARTIAL)))
-    moving = replica(state=ReplicaState.INCOMING)
+    before = memory(holding(replica(state=DatasetState.PARTIAL)))
+    moving = replica(state=DatasetState.STAGING)
     answer = survey((L1, seen(moving, at=LATER, unreachable_sites=frozenset({CAM}))), at=LATER)
     after = view(apply_survey(before, answer, {L1}, now=LATER), now=LATER)
     assert after.sites[CAM].facts == {L1: Fact(STAGING, LATER)}
@@ -141,14 +141,14 @@ def test_site_that_was_never_read_as_a_whole_has_what_a_part_of_it_reported():
 
 def test_old_fact_of_a_partly_read_site_yields_to_the_new_one_past_max_age():
     late = NOON + BOUND + MINUTE
-    partial = replica(state=ReplicaState.PARTIAL, fraction=0.5)
+    partial = replica(state=DatasetState.PARTIAL, fraction=0.5)
     after = blinded(memory(holding(replica())), partial, at=late)
     assert view(after, now=NOON + BOUND).sites[CAM].facts == {L1: Fact(AVAILABLE, NOON)}
     assert view(after, now=late).sites[CAM].facts == {L1: Fact(DatasetState.PARTIAL, late, 0.5)}
 
 
 def test_partly_read_site_keeps_its_old_facts_until_a_whole_reading():
-    partial = replica(state=ReplicaState.PARTIAL)
+    partial = replica(state=DatasetState.PARTIAL)
     twice = blinded(blinded(memory(holding(replica())), partial, at=LATER), at=LATER + MINUTE)
     assert view(twice, now=LATER + MINUTE).sites[CAM].facts == {L1: Fact(AVAILABLE, NOON)}
     again = blinded(twice, partial, at=LATER + 2 * MINUTE)
@@ -171,7 +171,7 @@ def test_a_site_that_could_not_be_looked_at_at_all_is_as_old_as_before():
 
 
 def test_a_fact_past_the_bound_says_no_fraction():
-    old = memory(holding(replica(state=ReplicaState.PARTIAL, fraction=0.5)))
+    old = memory(holding(replica(state=DatasetState.PARTIAL, fraction=0.5)))
     assert view(old, now=NOON + BOUND + MINUTE).sites[CAM].facts == {L1: Fact(UNKNOWN, NOON)}
 
 

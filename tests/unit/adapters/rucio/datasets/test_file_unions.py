@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue
-from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.model import DatasetState, Did, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.rucio_fixtures import catalogues
 
@@ -77,7 +77,7 @@ def asking(stand_in, tmp_path):
         yield make
 
 
-def best(catalogue: RucioCatalogue, dids=DIDS) -> dict[Did, tuple[ReplicaState, float] | None]:
+def best(catalogue: RucioCatalogue, dids=DIDS) -> dict[Did, tuple[DatasetState, float] | None]:
     """Return the first, that is best, replica of each dataset; None for unseen ones."""
     readings = catalogue.read(frozenset(dids)).readings
     return {
@@ -86,7 +86,7 @@ def best(catalogue: RucioCatalogue, dids=DIDS) -> dict[Did, tuple[ReplicaState, 
     }
 
 
-WHOLE, HALF = (ReplicaState.COMPLETE, 1.0), (ReplicaState.PARTIAL, 0.5)
+WHOLE, HALF = (DatasetState.AVAILABLE, 1.0), (DatasetState.PARTIAL, 0.5)
 
 
 def test_a_file_list_is_cached_while_its_counts_are_equal(asking, stand_in):
@@ -98,7 +98,7 @@ def test_a_file_list_is_cached_while_its_counts_are_equal(asking, stand_in):
 
 def test_parts_that_are_too_few_together_are_not_listed(asking, stand_in):
     stand_in.there = {"UK-DISK": {0}, "UK-DISK2": SECOND}
-    assert best(asking()) == dict.fromkeys(DIDS, (ReplicaState.PARTIAL, 0.25))
+    assert best(asking()) == dict.fromkeys(DIDS, (DatasetState.PARTIAL, 0.25))
     assert stand_in.listed == []
 
 
