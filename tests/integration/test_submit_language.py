@@ -13,7 +13,7 @@ from hydrator.config import SubmitSettings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.rapthor.job import RapthorRun, RunOptions, submit_description
+from hydrator.submit.rapthor.job import RapthorRun, RunOptions, job_lines, submit_description
 from hydrator.submit.submit_files.datasets import add_datasets
 from hydrator.submit.submit_files.description import read_description
 from hydrator.submit.submit_files.values import quote_arguments
@@ -54,7 +54,7 @@ def rapthor(
     wish: RunOptions,
 ) -> str:
     run = RapthorRun("run-1", "run-1", (Did("lofar:L1.ms"),), options=wish)
-    text = submit_description(
+    lines = job_lines(
         run,
         SubmitSettings(cpus=1, memory_gb=1, disk_gb=1, container=container),
         origin=origin,
@@ -62,6 +62,7 @@ def rapthor(
         command=command,
         site_attributes=["GLIDEIN_Site"],
     )
+    text = submit_description(lines, wish.extra_lines)
     return text.replace("executable = hydrator-job-start.py\n", "executable = /bin/true\n")
 
 

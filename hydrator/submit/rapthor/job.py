@@ -79,7 +79,7 @@ def run_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")[:100] or "rapthor"
 
 
-def submit_description(
+def job_lines(
     run: RapthorRun,
     submit: SubmitSettings,
     *,
@@ -90,8 +90,8 @@ def submit_description(
     path_sites: Sequence[Site] | None = None,
     data_sites: Sequence[Site] = (),
     should_keep_folder: bool = False,
-) -> str:
-    """Return the submit description of the whole run as one job.
+) -> list[str]:
+    """Return the lines of the submit description of the whole run as one job, without the user's own lines.
 
     Args:
         run: the run with its datasets.
@@ -108,12 +108,12 @@ def submit_description(
         should_keep_folder: keep Rapthor's working folder at the schedd when the job is evicted.
 
     Raises:
-        ConfigError: the description cannot contain a file name, the container or a line of the user.
+        ConfigError: the description cannot contain a file name or the container.
     """
     _reject_unfit(submit.container, input_files)
     gpu = gpu_choice(submit, submit.gpu)
     datasets = format_count(len(set(run.dids)), "dataset")
-    return _join_lines(
+    return [
         f"# {printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
         *_command_lines(submit.container, input_files, command, should_keep_folder),
         *_name_lines(run.label),
@@ -131,18 +131,29 @@ def submit_description(
             site_attributes,
             data_sites=data_sites or path_sites or (),
         ),
-        *(["", *run.options.extra_lines] if run.options.extra_lines else []),
-        "",
-        "queue",
-        "",
-    )
+    ]
 
 
-def _join_lines(*lines: str) -> str:
-    """Join *lines*; raise ConfigError if condor_submit cannot read a line."""
-    if problems := line_problems(lines):
+def replaced_lines(lines: Sequence[str], extra_lines: Sequence[str]) -> list[str]:
+    """Return those of *extra_lines* that set what one of the job's *lines* sets: HTCondor takes the last."""
+    own = {_command_name(line) for line in lines}
+    return [line for line in extra_lines if "=" in line and _command_name(line) in own]
+
+
+def _command_name(line: str) -> str:
+    return line.partition("=")[0].strip().lower().replace("+", "my.")
+
+
+def submit_description(lines: Sequence[str], extra_lines: Sequence[str]) -> str:
+    """Return the text of the submit description with the job's *lines* and the user's *extra_lines*.
+
+    Raises:
+        ConfigError: condor_submit cannot read a line.
+    """
+    every = [*lines, *(["", *extra_lines] if extra_lines else []), "", "queue", ""]
+    if problems := line_problems(every):
         raise ConfigError(problems)
-    return "\n".join(lines)
+    return "\n".join(every)
 
 
 def _command_lines(

@@ -250,7 +250,7 @@ def test_name_of_the_parset_within_another_word_of_the_command_is_another_name(h
 
 
 def test_line_that_replaces_a_line_of_the_job_is_told(host):
-    lines = ('+datalocality = "auto"', "queue_time = 1", "Requirements = true", "+Mine = 1")
+    lines = ('+datalocality = "auto"', "queue_time = 1", "Requirements = true", "+Mine = 1", "+mine = 2")
     told = host.submit("L1.ms", *(word for line in lines for word in ("--line", line))).stderr
     assert [line for line in lines if f"--line {line} replaces" in told] == [lines[0], lines[2]]
 

@@ -13,6 +13,7 @@ from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines
 from hydrator.submit.rapthor.job import (
     RapthorRun,
     RunOptions,
+    job_lines,
     run_name,
     submit_description,
 )
@@ -288,7 +289,7 @@ def run(*dids: str, sizes=None, **wish) -> RapthorRun:
 
 
 def description(of: RapthorRun, **more) -> str:
-    return submit_description(
+    lines = job_lines(
         of,
         SubmitSettings(**more),
         origin="run.parset",
@@ -296,6 +297,7 @@ def description(of: RapthorRun, **more) -> str:
         command=["rapthor", "run.parset"],
         site_attributes=["GLIDEIN_Site"],
     )
+    return submit_description(lines, of.options.extra_lines)
 
 
 def test_run_is_one_job_that_retries_elsewhere_after_a_miss():

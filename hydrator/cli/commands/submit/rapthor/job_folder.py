@@ -25,6 +25,8 @@ from hydrator.submit.rapthor.job import (
     JOB_PARSET,
     RESULT_FOLDERS,
     WRAPPER_FILE,
+    job_lines,
+    replaced_lines,
     submit_description,
 )
 from hydrator.submit.rapthor.machine import WORKING_FOLDER, job_parset
@@ -39,8 +41,9 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
     parset_text, changes = job_parset(run.parset, names)
     told = [f"{run.parset.origin}: {sentence}" for sentence in changes.sentences]
     _report_services()
-    description = _describe(run, submit, command)
-    told += _replaced_lines(description)
+    lines, extra_lines = _job_lines(run, submit, command), run.run.options.extra_lines
+    told += [f"--line {line} replaces a line of the job" for line in replaced_lines(lines, extra_lines)]
+    description = submit_description(lines, extra_lines)
     parent, label = options.output or Path(), run.run.label
     stem = f"{label}-{run.now:%Y%m%dT%H%M%SZ}"
     if options.output is None and not options.submit:
@@ -88,15 +91,15 @@ def _add_room_for_archives(run: PreparedRun) -> SubmitSettings:
     return submit.model_copy(update={"disk_gb": submit.disk_gb + unpacked_gb})
 
 
-def _describe(run: PreparedRun, submit: SubmitSettings, command: list[str]) -> str:
-    """Return the submit description.
+def _job_lines(run: PreparedRun, submit: SubmitSettings, command: list[str]) -> list[str]:
+    """Return the job's own lines of the submit description.
 
     A job that can fetch its data may run at any site. A job that cannot fetch its data runs only at sites
     with paths to the data.
     """
     can_fetch = bool(run.settings.submit.stage_in)
     files = sorted(set(map(str, run.files.values())))
-    return submit_description(
+    return job_lines(
         run.run,
         submit,
         origin=run.parset.origin,
@@ -107,18 +110,6 @@ def _describe(run: PreparedRun, submit: SubmitSettings, command: list[str]) -> s
         data_sites=() if can_fetch else [site.site for site in run.sites if site.can_run],
         should_keep_folder=run.options.keep_on_eviction,
     )
-
-
-def _replaced_lines(description: str) -> list[str]:
-    """Return one sentence for each --line that replaces a line of the job: HTCondor takes the last one."""
-    told, seen = [], set[str]()
-    for line in description.splitlines():
-        name, is_setting, _ = line.partition("=")
-        key = name.strip().lower().replace("+", "my.")
-        if is_setting and not line.startswith("#") and key in seen:
-            told.append(f"--line {line} replaces the job's own {name.strip()}")
-        seen.add(key)
-    return told
 
 
 def _report_services() -> None:
