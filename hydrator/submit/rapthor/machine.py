@@ -5,6 +5,7 @@ only the other one has. So the job gets such an option only if the user wrote it
 """
 
 import configparser
+import difflib
 import io
 import re
 from collections.abc import Mapping
@@ -55,6 +56,33 @@ _MACHINE_WORD = re.compile(
 """A word in the name of an option, in any section, that makes it an option of a machine."""
 _PLACEHOLDER = re.compile(r"\{(?:input_ms|scratch|(?:cores|memory_gb)(?:/\d+)?(?::\d+)?)\}")
 """A text that the job wrapper fills in, wherever it stands."""
+
+
+_SECTIONS = ("global", "calibration", "imaging", "cluster")
+_SECTION_BY_OPTION = {
+    **dict.fromkeys(("dir_working", "input_ms"), "global"),
+    **FILE_OPTIONS,
+    **{option: section for section, rules in MACHINE_OPTIONS.items() for option in rules},
+}
+"""The options that the job depends on; Rapthor itself warns of all that it does not have."""
+_NEAR_OPTION, _NEAR_SECTION = 0.87, 0.7
+"""How similar a misspelt name is (difflib); the other options of Rapthor are up to 0.82 similar to these."""
+
+
+def spelling_questions(parset: Parset) -> list[str]:
+    """Return one question for each misspelt or misplaced option that the job depends on, and each section."""
+    questions = []
+    for section, options in parset.sections.items():
+        if section not in _SECTIONS:
+            near = difflib.get_close_matches(section.lower(), _SECTIONS, 1, _NEAR_SECTION)
+            questions += [f"[{section}]: did you mean [{near[0]}]?"] if near else []
+            continue
+        for option in options:
+            near = difflib.get_close_matches(option, _SECTION_BY_OPTION, 1, _NEAR_OPTION)
+            places = [f"{name} in [{_SECTION_BY_OPTION[name]}]" for name in near]
+            if places and places[0] != f"{option} in [{section}]":
+                questions.append(f"{option} in [{section}]: did you mean {places[0]}?")
+    return questions
 
 
 @dataclass(frozen=True, slots=True)

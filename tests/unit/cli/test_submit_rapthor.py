@@ -183,7 +183,7 @@ def test_sub_band_that_is_listed_twice_is_read_once(host):
 @pytest.mark.parametrize("option", [(), ("--dry-run",)])
 def test_misspelt_option_is_a_question(host, option):
     done = host.submit("L1.ms", *option, more="input_skymodell = x\n")
-    assert "run1.parset: input_skymodell in [global]: did you mean input_skymodel?" in done.stderr
+    assert "run1.parset: input_skymodell in [global]: did you mean input_skymodel in [global]?" in done.stderr
 
 
 def test_container_image_is_transferred_from_its_absolute_path(host):

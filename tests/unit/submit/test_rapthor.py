@@ -17,10 +17,9 @@ from hydrator.submit.rapthor.job import (
     run_name,
     submit_description,
 )
-from hydrator.submit.rapthor.machine import job_parset
+from hydrator.submit.rapthor.machine import job_parset, spelling_questions
 from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
-from hydrator.submit.rapthor.spelling import spelling_questions
 from hydrator.submit.submit_files.values import quote_arguments
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, DatasetState, facts, replica
 
@@ -266,12 +265,11 @@ def test_each_file_of_a_list_has_its_path_at_the_job(written):
 @pytest.mark.parametrize(
     ("more", "asked"),
     [
-        ("input_skymodell = a\nstrategey = b\n", ["input_skymodel?", "strategy?"]),
+        ("input_skymodell = a\nstrategey = b\n", ["input_skymodel in [global]?", "strategy in [global]?"]),
         ("[clutser]\n", ["[cluster]?"]),
         ("[Imaging]\nrobust = 0\n", ["[imaging]?"]),
-        ("batch_system = slurm\n", ["[cluster]?"]),
-        ("bda_timebase = 1\n", ["[calibration] or [imaging]?"]),
-        ("[cluster]\nbatch_sytem = slurm\nmem_per_node_gb = 1\n", ["batch_system?"]),
+        ("batch_system = slurm\n", ["batch_system in [cluster]?"]),
+        ("[cluster]\nbatch_sytem = slurm\nmem_per_node_gb = 1\n", ["batch_system in [cluster]?"]),
         ("selfcal_data_fraction = 1\n[imaging]\nmem_gb = 1\nastrometry_skymodel = a\n", []),
         ("polarisations = 4\n[skymodels]\nx = 1\n[cluster]\nprefect_colour = red\n", []),
     ],

@@ -26,10 +26,9 @@ from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
 from hydrator.submit.dataset_paths import PATHS_FILE, Paths, has_file_rule, local_paths
 from hydrator.submit.file_lists import Listing, address_mismatches, list_files, single_file_notice
 from hydrator.submit.rapthor.job import JOB_PARSET, WRAPPER_FILE, RapthorRun, RunOptions, run_name
-from hydrator.submit.rapthor.machine import WORKING_FOLDER
+from hydrator.submit.rapthor.machine import WORKING_FOLDER, spelling_questions
 from hydrator.submit.rapthor.outlook import SiteOutlook, rank_sites
 from hydrator.submit.rapthor.parset import Parset, parse_parset
-from hydrator.submit.rapthor.spelling import spelling_questions
 from hydrator.submit.submit_files.values import unfit_name_reason
 from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import assemble
