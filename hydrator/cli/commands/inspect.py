@@ -1,14 +1,22 @@
 """``hydrator status``, ``sites``, ``datasets`` and ``network``: show the daemon's state."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, parse_dids, read_typed
+from hydrator.cli.output import tables as show
 from hydrator.cli.output.printing import print_result
 from hydrator.cli.output.progress import READING_STATE, show_progress
+from hydrator.config import load
+from hydrator.diagnostics.overview.saved import load_status, load_view
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site
+from hydrator.domain.text import comma_separated
+from hydrator.state.database import owner_of
+from hydrator.state.store import Store
+from hydrator.wiring import system_clock
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -16,13 +24,6 @@ def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
 
     It has the catalogues, the publishers, the demand, the held changes and the credentials.
     """
-    from hydrator.cli.output import tables as show
-    from hydrator.config import load
-    from hydrator.diagnostics.overview.saved import load_status
-    from hydrator.state.database import owner_of
-    from hydrator.state.store import Store
-    from hydrator.wiring import system_clock
-
     daemon, now = load(config).daemon, system_clock()
     with Store.open_to_read(daemon.state_dir) as store:
         loaded = load_status(store, now, owner_of(daemon.state_dir), daemon.poll_seconds)
@@ -41,15 +42,6 @@ def sites(
 
     A row has datasets by state, the age of the facts, the generation, and the publishers that have the ad.
     """
-    from dataclasses import replace
-
-    from hydrator.cli.output import tables as show
-    from hydrator.config import load
-    from hydrator.diagnostics.overview.saved import load_view
-    from hydrator.domain.text import comma_separated
-    from hydrator.state.store import Store
-    from hydrator.wiring import system_clock
-
     with Store.open_to_read(load(config).daemon.state_dir) as store:
         cycle, now = load_view(store), system_clock()
         rows = cycle.sites if cycle else ()
@@ -83,13 +75,9 @@ def datasets(
     as_json: JsonOption = False,
 ) -> None:
     """Print the state of every demanded dataset at each site."""
-    from hydrator.cli.output import tables as show
-    from hydrator.config import load
     from hydrator.diagnostics.overview.facts import load_facts, provenance_rows
     from hydrator.reconcile.view import build_datasets, find_unseen
-    from hydrator.state.store import Store
     from hydrator.submit.nearest_names import add_similar_names
-    from hydrator.wiring import system_clock
 
     settings, now = load(config), system_clock()
     with (
@@ -112,11 +100,8 @@ def datasets(
 def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print the rate between sites, and where it comes from."""
     from hydrator.cli.output.network import build_network, print_network
-    from hydrator.config import load
     from hydrator.reconcile.rates import RateTable
     from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
-    from hydrator.state.store import Store
-    from hydrator.wiring import system_clock
 
     settings, now = load(config), system_clock()
     with (

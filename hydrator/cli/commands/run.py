@@ -1,30 +1,31 @@
 """``hydrator run``, ``once`` and ``plan``: run cycles, or show the actions of one cycle."""
 
 import sys
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import ReportingCatalogue, show_progress
+from hydrator.config import Settings, load
+from hydrator.daemon.daemon import run as run_daemon
+from hydrator.daemon.logs import configure_logs
 from hydrator.domain.errors import StateMissing
-
-if TYPE_CHECKING:
-    from hydrator.config import Settings
-    from hydrator.reconcile.reconciler import Reconciler
-    from hydrator.reconcile.result import CycleReport
-    from hydrator.reconcile.state import ReconcileState
-    from hydrator.state.store import Store
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.clock_step import load_state
+from hydrator.state.command_files import CommandQueue
+from hydrator.state.database import owner_of
+from hydrator.state.store import Store
+from hydrator.wiring import system_clock
+from hydrator.wiring.assembly import assemble
 
 
 def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
     """Run the daemon until SIGTERM; SIGHUP makes it read its configuration."""
-    from hydrator.daemon.daemon import run as run_daemon
-
     run_daemon(config)
 
 
@@ -34,12 +35,6 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     Exits 1 if a part of the cycle failed, or if another daemon has just published there: the cycle replaces
     the ads of that daemon.
     """
-    from hydrator.cli.output import tables as show
-    from hydrator.config import load
-    from hydrator.state.clock_step import load_state
-    from hydrator.state.store import Store
-    from hydrator.wiring import system_clock
-
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
         state, lost = load_state(store, system_clock())
@@ -47,8 +42,7 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
             store.forget_history(settings.publish.never)
         report, reconciler = _run_cycle(settings, state, store, as_json=as_json)
         print_problems(store.damage_report, lost and f"state lost: {lost}")
-    view = reconciler.view
-    _print_report(as_json, report, reconciler, view, lambda: show.print_cycle(view))
+    _print_report(as_json, report, reconciler, reconciler.view)
 
 
 def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -57,31 +51,17 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     The list has no publisher http: only the running daemon has an HTTP server. It also has no requests for
     data: `staging list` shows those that the daemon would make.
     """
-    from hydrator.cli.output import tables as show
-    from hydrator.config import load
-    from hydrator.reconcile.state import ReconcileState
-    from hydrator.state.clock_step import load_state
-    from hydrator.state.store import Store
-    from hydrator.wiring import system_clock
-
     settings, state = load(config), ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
         state, _ = load_state(store, system_clock())
     report, reconciler = _run_cycle(settings, state, None, as_json=as_json)
-    view = reconciler.view
-    _print_report(as_json, report, reconciler, view.plan, lambda: show.print_cycle(view))
+    _print_report(as_json, report, reconciler, reconciler.view.plan)
 
 
 def _run_cycle(
-    settings: "Settings", state: "ReconcileState", store: "Store | None", *, as_json: bool
-) -> "tuple[CycleReport, Reconciler]":
+    settings: Settings, state: ReconcileState, store: Store | None, *, as_json: bool
+) -> tuple[CycleReport, Reconciler]:
     """Run one cycle from *state*, with its progress; without a *store*, only plan it."""
-    from hydrator.daemon.logs import configure_logs
-    from hydrator.state.command_files import CommandQueue
-    from hydrator.state.database import owner_of
-    from hydrator.wiring import system_clock
-    from hydrator.wiring.assembly import assemble
-
     configure_logs("error", sys.stderr)  # structlog alone prints values of variables, to standard output
     # the ads of a daemon that owns this state are no rival's
     is_only = store is not None or owner_of(settings.daemon.state_dir) is None
@@ -102,15 +82,11 @@ def _run_cycle(
             return run(is_only=is_only), reconciler
 
 
-def _print_report(
-    as_json: bool,
-    report: "CycleReport",
-    reconciler: "Reconciler",
-    shown: object,
-    print_table: Callable[[], None],
-) -> None:
-    """Print the report of a cycle; exit with status 1 if a part failed, or if another daemon publishes."""
-    print_result(as_json, shown, print_table)
+def _print_report(as_json: bool, report: CycleReport, reconciler: Reconciler, shown: object) -> None:
+    """Print the cycle, in JSON only *shown*; exit with status 1 if a part failed, or if it has a rival."""
+    from hydrator.cli.output.tables import print_cycle  # the daemon itself prints no tables
+
+    print_result(as_json, shown, lambda: print_cycle(reconciler.view))
     if not report.is_complete or report.rivals or reconciler.schedds.error:
         print_problems(reconciler.schedds.error, *report.failures)
         raise typer.Exit(1)

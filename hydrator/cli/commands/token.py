@@ -12,7 +12,19 @@ from hydrator.cli.groups import PlainGroup
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
 from hydrator.cli.output.new_files import lock_folder
 from hydrator.cli.output.printing import print_problems, print_result
+from hydrator.config import load
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.files import replace_file
+from hydrator.domain.model import Site
+from hydrator.server.auth import (
+    Role,
+    append_grant,
+    create_token,
+    parse_grants,
+    read_protected_file,
+    remove_grant,
+)
+from hydrator.wiring import system_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +62,6 @@ def new(
     ] = None,
 ) -> None:
     """Create a token and print it; the tokens file stores only its hash. The daemon needs no restart."""
-    from hydrator.domain.model import Site
-    from hydrator.server.auth import Role, append_grant, create_token
-    from hydrator.wiring import system_clock
-
     if (site is None) == (role is None):
         raise ConfigError(["give either --site NAME or --role read"])
     if role not in (None, Role.READ):
@@ -73,8 +81,6 @@ def new(
 @token.command("list")
 def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print the key, creation day and role of each token; the tokens themselves are not stored."""
-    from hydrator.server.auth import parse_grants
-
     grants, problems = parse_grants(_read_tokens_file(_tokens_file(config)))
     rows = [TokenRow(grant.key, grant.created_on, grant.role_text) for grant in grants]
     print_result(as_json, rows, lambda: print(end="".join("  ".join(astuple(row)) + "\n" for row in rows)))
@@ -87,8 +93,6 @@ def revoke(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
     """Revoke a token; the daemon needs no restart."""
-    from hydrator.server.auth import remove_grant
-
     if not re.fullmatch(r"[0-9a-f]{8,64}", key):
         raise ConfigError([f"{key!r} is not a token's key; see hydrator token list"])
     file = _tokens_file(config)
@@ -102,8 +106,6 @@ def revoke(
 
 
 def _tokens_file(config: Path) -> Path:
-    from hydrator.config import load
-
     file = load(config).publish.http.tokens_file
     if file is None:
         raise ConfigError(
@@ -114,8 +116,6 @@ def _tokens_file(config: Path) -> Path:
 
 def _read_tokens_file(file: Path) -> str:
     """Return the text of *file*; empty if the file does not exist yet."""
-    from hydrator.server.auth import read_protected_file
-
     try:
         return read_protected_file(file)
     except FileNotFoundError:
@@ -130,8 +130,6 @@ def _replace_file(file: Path, text: str) -> None:
     A new file belongs to the owner of the folder, and only this owner can read the file. So root can
     create tokens for a daemon that runs as another user.
     """
-    from hydrator.domain.files import replace_file
-
     try:
         is_known = file.exists()
         status = (file if is_known else file.parent).stat()

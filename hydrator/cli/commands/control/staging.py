@@ -2,20 +2,22 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from hydrator.cli.groups import PlainGroup
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
 from hydrator.cli.output.printing import print_result
+from hydrator.cli.output.staging import CommandEffect, StagingList, print_staging
+from hydrator.config import load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.text import comma_separated, format_bytes, format_count
-
-if TYPE_CHECKING:
-    from hydrator.cli.output.staging import StagingList
-    from hydrator.staging.table import CommandName
-    from hydrator.state.command_files import StagingFiles
+from hydrator.staging.overview import StagingOverview
+from hydrator.staging.table import CommandName, StagingCommand
+from hydrator.state.command_files import StagingFiles
+from hydrator.state.store import STAGING_REPORT, Store
+from hydrator.wiring import system_clock
 
 staging = typer.Typer(
     cls=PlainGroup,
@@ -32,9 +34,6 @@ BatchArgument = Annotated[
 @staging.command("list")
 def list_requests(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print the pins and requests of data, what the daemon would request, and why it requests nothing."""
-    from hydrator.cli.output.staging import print_staging
-    from hydrator.wiring import system_clock
-
     shown, _ = _load_staging(config)
     print_result(as_json, shown, lambda: print_staging(shown, system_clock()))
 
@@ -102,14 +101,8 @@ def resume(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
     _print_command("resume", "", text, as_json=as_json)
 
 
-def _load_staging(config: Path) -> "tuple[StagingList, StagingFiles]":
+def _load_staging(config: Path) -> tuple[StagingList, StagingFiles]:
     """Return what the daemon saved last, and the operator's files."""
-    from hydrator.cli.output.staging import StagingList
-    from hydrator.config import load
-    from hydrator.staging.overview import StagingOverview
-    from hydrator.state.command_files import StagingFiles
-    from hydrator.state.store import STAGING_REPORT, Store
-
     settings = load(config)
     files = StagingFiles(settings.daemon.state_dir)
     with Store.open_to_read(settings.daemon.state_dir) as store:
@@ -117,7 +110,7 @@ def _load_staging(config: Path) -> "tuple[StagingList, StagingFiles]":
     return StagingList(settings.staging.mode, files.stop_reason, last_step), files
 
 
-def _answer(name: "CommandName", batch: str, config: Path, *, as_json: bool) -> None:
+def _answer(name: CommandName, batch: str, config: Path, *, as_json: bool) -> None:
     """Submit the answer to the request *batch*.
 
     Raises:
@@ -142,14 +135,10 @@ def _list_ids(ids: Iterable[str]) -> str:
     return f"; ids: {listed}" if listed else "; see hydrator staging list"
 
 
-def _submit(files: "StagingFiles", name: "CommandName", target: str, text: str, *, as_json: bool) -> None:
-    from hydrator.staging.table import StagingCommand
-
+def _submit(files: StagingFiles, name: CommandName, target: str, text: str, *, as_json: bool) -> None:
     files.submit(StagingCommand(name, target))
     _print_command(name, target, text, as_json=as_json)
 
 
 def _print_command(name: str, target: str, text: str, *, as_json: bool) -> None:
-    from hydrator.cli.output.staging import CommandEffect
-
     print_result(as_json, CommandEffect(name, target, text), lambda: print(text))
