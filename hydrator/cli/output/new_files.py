@@ -1,12 +1,10 @@
 """Write new files for the user of a command, and never replace a file or follow a link."""
 
-import errno
 import fcntl
 import os
 import shutil
 import stat
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -38,49 +36,34 @@ def make_new_folder(parent: Path, stem: str, ending: str, fill: Callable[[Path],
     """Make a folder with a new name in *parent*, and return its path; *fill* writes the files of the folder.
 
     The name is ``STEM + ENDING``. If that name is taken, the name is ``STEM-2 + ENDING``, and so on. Two
-    processes never get the same name. The folder has a hidden name until all its files are written.
+    processes never get the same name.
 
     Raises:
         OSError: a folder or file cannot be made; no part of the new folder remains.
     """
     missing = [each for each in (parent, *parent.parents) if not each.exists()]
-    hidden: Path | None = None
+    folder: Path | None = None
     try:
         parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        hidden = Path(tempfile.mkdtemp(prefix=f".{stem}.", suffix=".new", dir=parent))
-        fill(hidden)
-        hidden.chmod(0o755 & ~_umask())
-        return _rename_to_free_name(hidden, parent, stem, ending)
+        folder = _make_free_folder(parent, stem, ending)
+        fill(folder)
     except BaseException:
-        if hidden is not None:
-            shutil.rmtree(hidden, ignore_errors=True)
-        _remove_empty(missing)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
         raise
+    return folder
 
 
-def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove those of *folders* that are empty."""
-    for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def _rename_to_free_name(hidden_folder: Path, parent: Path, stem: str, ending: str) -> Path:
-    """Rename *hidden_folder* to the first free name; ``mkdir`` reserves the name against other processes."""
+def _make_free_folder(parent: Path, stem: str, ending: str) -> Path:
+    """Make the folder with the first free name."""
     for number in count(1):
-        place = parent / (f"{stem}{ending}" if number == 1 else f"{stem}-{number}{ending}")
-        try:
-            place.mkdir()
-        except FileExistsError:
-            continue
-        try:
-            hidden_folder.rename(place)  # the rename replaces the new empty folder
-        except BaseException as error:
-            _remove_empty([place])
-            if isinstance(error, OSError) and error.errno == errno.ENOTEMPTY:
-                continue
-            raise
-        return place
+        folder = parent / (f"{stem}{ending}" if number == 1 else f"{stem}-{number}{ending}")
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o755)
+            return folder
     raise AssertionError("itertools.count never ends")
 
 
@@ -162,9 +145,3 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _umask() -> int:
-    now = os.umask(0o077)
-    os.umask(now)
-    return now

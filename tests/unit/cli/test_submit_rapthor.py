@@ -485,7 +485,6 @@ def test_nothing_is_left_of_a_submission_that_is_refused(host, monkeypatch):
     output = host.refusal("L1.ms", "--submit", "-o", "jobs/deep", status=1)
     assert output == ["no", "condor_submit ended with status 4; nothing was submitted"]
     assert list(host.folder.rglob("*.run")) == []
-    assert list(host.folder.rglob(".*.new")) == []
 
 
 @pytest.mark.parametrize(
