@@ -101,8 +101,8 @@ def read_names(literal: str) -> tuple[str, ...]:
 _LIST = f"MY.{REQUIRED_DATASETS}"
 _OPTIONS = (REQUIRED_DATASETS, MODE, MAX_WAIT, MAX_AGE, EXPECTED_SECONDS)
 """The attributes of a job that users write."""
-_NEAR = 0.93
-"""How similar a name must be to be misspelt (difflib); our other attributes are at most 0.92 similar."""
+_MISSPELT_SIMILARITY = 0.93
+"""How similar a misspelt name is (difflib); our other attributes are at most 0.92 similar to the options."""
 _UNIT_SEPARATOR = "\x1f"
 """If an item has this character, condor_submit splits the item at it instead of at commas and blanks."""
 LEFT_TO_SCHEDD = f"{KEY} is left to the schedd"
@@ -120,9 +120,7 @@ class FilterResult:
 
     ``lines`` are the new lines before the queue statement. ``first_line`` is a new line at the beginning, so
     that a later setting in the description overrides it. If ``has_new_items``, the queue statement of
-    ``text`` has one variable more. ``item_lists`` has the datasets that the description itself names, for
-    each item of its queue statement. ``mode`` is the DataLocality of the description, in lower case; None for
-    the pool's default. ``may_name_datasets``: the description has a list, or is not read.
+    ``text`` has one variable more.
     """
 
     text: bytes
@@ -130,9 +128,6 @@ class FilterResult:
     lines: tuple[str, ...] = ()
     first_line: str = ""
     has_new_items: bool = False
-    item_lists: tuple[tuple[str, ...], ...] = ()
-    mode: str | None = None
-    may_name_datasets: bool = False
 
 
 def add_datasets(
@@ -153,7 +148,7 @@ def add_datasets(
             refer to each other.
     """
     check_lists(description, origin)
-    new = _choose_addition(description, dids, origin, "file")
+    new = _choose_datasets(description, dids, origin, "file")
     line = f"+{REQUIRED_DATASETS} = {new.literal}" if new.literal else ""
     first_line = line if description.unread else ""
     queue = next(iter(description.queues), None)
@@ -164,55 +159,41 @@ def add_datasets(
     rest = text[at:]
     if new.key.item_keys and queue:
         rest = _queue_with_keys(description, new.key, end) + text[queue.end :]
-    new_text = (
-        _encode([first_line] if first_line else [], end) + text[:at] + first_end + _encode(lines, end) + rest
-    )
-    return FilterResult(
-        new_text,
-        tuple(new.notes),
-        lines,
-        first_line,
-        bool(new.key.item_keys),
-        new.own_lists,
-        _mode(description),
-        bool(description.unread) or description.dataset_list is not None,
-    )
+    first = _encode([first_line] if first_line else [], end)
+    new_text = first + text[:at] + first_end + _encode(lines, end) + rest
+    return FilterResult(new_text, tuple(new.notes), lines, first_line, bool(new.key.item_keys))
 
 
 @dataclass(frozen=True, slots=True)
-class _Addition:
-    """What one description gets: a new list (``literal``, empty for none), a key, and notes for the user.
-
-    ``own_lists`` has the names of each item in the list that the description has itself.
-    """
+class _NewDatasets:
+    """The additions to one description: a list (``literal``, empty for none), a key, and notes on them."""
 
     literal: str = ""
     key: KeyLines = KeyLines()
     notes: Sequence[str] = ()
-    own_lists: tuple[tuple[str, ...], ...] = ()
 
 
-def _choose_addition(description: Description, dids: Sequence[Did], place: str, word: str) -> _Addition:
-    """Return what *description* gets of the datasets *dids*; *word* is ``file`` or ``node``.
+def _choose_datasets(description: Description, dids: Sequence[Did], place: str, word: str) -> _NewDatasets:
+    """Return the additions to *description* for the datasets *dids*; *word* is ``file`` or ``node``.
 
     A description that was not read may override the new list, so the list gets no key.
     """
-    literal, names = dids_literal(dids) if dids else "", sorted(set(dids))
+    names = sorted(set(dids))
+    # no character of a DID needs an escape
+    literal = list_literal(map(string_literal, names), ", ") if names else ""
     if description.unread:
         rest = "no dataset is added"
         if literal:
             rest = f"if it has {REQUIRED_DATASETS}, that list replaces the new one, and {LEFT_TO_SCHEDD}"
-        return _Addition(literal, notes=[f"{place} is not read, because {description.unread}: {rest}"])
+        return _NewDatasets(literal, notes=[f"{place} is not read, because {description.unread}: {rest}"])
     if description.dataset_list is not None:
-        lists = own_lists(description)
-        key, notes = key_of_own_list(description, lists, place, word)
-        return _Addition("", key, notes, lists)
+        return _NewDatasets("", *_key_of_own_list(description, place, word))
     if literal:
-        return _Addition(literal, key_lines([names], names))
-    return _Addition(notes=[f"{place}: no dataset is known for this {word}: the {word} stays unchanged"])
+        return _NewDatasets(literal, key_lines([names], names))
+    return _NewDatasets(notes=[f"{place}: no dataset is known for this {word}: the {word} stays unchanged"])
 
 
-def own_list_note(place: str, key: KeyLines, word: str) -> str:
+def _own_list_note(place: str, key: KeyLines, word: str) -> str:
     rest = "only the key of this list is added" if key.lines else f"the {word} stays unchanged"
     return f"{place} has {REQUIRED_DATASETS} already: {rest}"
 
@@ -228,15 +209,13 @@ def own_lists(description: Description) -> tuple[tuple[str, ...], ...]:
     return lists if all(lists) else ()
 
 
-def key_of_own_list(
-    description: Description, lists: Sequence[Sequence[str]], place: str, word: str
-) -> tuple[KeyLines, list[str]]:
-    """Return the lines with the key of *description*'s own *lists*, and notes on the list and the key.
+def _key_of_own_list(description: Description, place: str, word: str) -> tuple[KeyLines, list[str]]:
+    """Return the lines with the key of *description*'s own lists, and notes on the lists and the key.
 
     *word* is ``file`` or ``node``: VARS of a node cannot change the items of its queue statement. Of several
     queue statements the items of all would have to change, and one on the command line is not in the file.
     """
-    key, why = KeyLines(), ""
+    lists, key, why = own_lists(description), KeyLines(), ""
     differs = f"{REQUIRED_DATASETS} differs from job to job"
     if not lists:
         is_other = not (description.differs_per_job(_LIST) or description.differs_per_item(_LIST))
@@ -256,7 +235,7 @@ def key_of_own_list(
     elif key.lines == tuple(f"+{name} = {description.value(f'MY.{name}')}" for name in (KEY, KEY_FOR)):
         key = KeyLines()
     left = [f"{place}: {LEFT_TO_SCHEDD}: {why}"] if why else []
-    return key, [own_list_note(place, key, word), *left]
+    return key, [_own_list_note(place, key, word), *left]
 
 
 def _queue_with_keys(description: Description, key: KeyLines, end: bytes) -> bytes:
@@ -276,11 +255,6 @@ def _encode(lines: Sequence[str], end: bytes) -> bytes:
     return b"".join(line.encode("utf-8", "surrogateescape") + end for line in lines)
 
 
-def _mode(description: Description) -> str | None:
-    literal = description.expand("MY.DataLocality", {})
-    return literal.strip().strip('"').lower() or None
-
-
 @cache
 def _similar_option(name: str) -> str:
     """Return the option that *name* is or, for an attribute (``my.…``), nearly is; else empty.
@@ -289,7 +263,7 @@ def _similar_option(name: str) -> str:
     """
     options = {option.lower(): option for option in _OPTIONS}
     attribute = name.removeprefix("my.")
-    near = difflib.get_close_matches(attribute, options, 1, 1 if attribute == name else _NEAR)
+    near = difflib.get_close_matches(attribute, options, 1, 1 if attribute == name else _MISSPELT_SIMILARITY)
     return options[near[0]] if near else ""
 
 
@@ -365,11 +339,6 @@ def _split_words(text: str, separators: str) -> list[str]:
     return list(dict.fromkeys(word.strip() for word in words if word.strip()))
 
 
-def dids_literal(dids: Sequence[Did]) -> str:
-    """Return *dids* as a sorted ClassAd list without duplicates; no character of a DID needs an escape."""
-    return list_literal(map(string_literal, sorted(set(dids))), ", ")
-
-
 # --- DAG files
 
 
@@ -411,13 +380,8 @@ def add_datasets_to_dag(
             f"{origin}: {reference.statement}: the nodes of that file stay unchanged: filter that file too"
         )
     first_end = end if lines and text and not text.endswith(b"\n") else b""
-    addition = first_end + _encode(lines, end)
-    new_text = _replace_file_names(text, dag, copies or {})
-    return FilterResult(
-        new_text + addition,
-        tuple(notes),
-        may_name_datasets=any(one.unread or one.dataset_list is not None for one in descriptions.values()),
-    )
+    new_text = _replace_file_names(text, dag, copies or {}) + first_end + _encode(lines, end)
+    return FilterResult(new_text, tuple(notes))
 
 
 def _list_lines(
@@ -426,8 +390,8 @@ def _list_lines(
     """Return the VARS lines with the list and the key for *node* ([] if it stays unchanged), and notes."""
     place = f"{origin}: node {node.name}"
     if description.unread and node.has_list_in_vars:
-        return [], [own_list_note(place, KeyLines(), "node")]
-    new = _choose_addition(description, dids, place, "node")
+        return [], [_own_list_note(place, KeyLines(), "node")]
+    new = _choose_datasets(description, dids, place, "node")
     # VARS with PREPEND comes first, so a submit description that was not read can override it
     modifier = "PREPEND " if description.unread else ""
     lines = [_vars_line(node, f"+{REQUIRED_DATASETS}", new.literal, modifier)] if new.literal else []

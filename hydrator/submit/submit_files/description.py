@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrator.domain.ads.contract import REQUIRED_DATASETS
+from hydrator.domain.ads.contract import MODE, REQUIRED_DATASETS
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
 
@@ -97,6 +97,16 @@ class Description:
         return self.value(name) if is_set else None
 
     @property
+    def may_name_datasets(self) -> bool:
+        """Return whether it has a list of datasets, or was not read."""
+        return bool(self.unread) or self.dataset_list is not None
+
+    @property
+    def mode(self) -> str | None:
+        """Its DataLocality in lower case; None for the pool's default."""
+        return self.expand(f"MY.{MODE}", {}).strip().strip('"').lower() or None
+
+    @property
     def queue_arguments(self) -> str:
         return ((self._submit and self._submit.getQArgs()) or "").strip()
 
@@ -119,7 +129,8 @@ class Description:
             return None
         if not self.item_names:
             return ({},)
-        if self.expand_text(self.queue_arguments).endswith("|"):
+        self._submit["hydrator_queue"] = self.queue_arguments
+        if self.expand("hydrator_queue", {}).endswith("|"):
             return None
         try:
             with chdir(self._folder):
@@ -148,13 +159,6 @@ class Description:
         except KeyError:  # its value is empty
             return ""
         return text
-
-    def expand_text(self, text: str) -> str:
-        if self._submit is None or "$" not in text:
-            return text
-        self._submit["hydrator_text"] = text
-        self._found.pop("hydrator_text", None)
-        return self.expand("hydrator_text", {})
 
     def differs_per_job(self, name: str) -> bool:
         """Return whether the value of *name* differs between jobs of one item, or is unknown before."""

@@ -9,7 +9,13 @@ import pytest
 from hydrator.domain.ads.dataset_sets import hash_key
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import read_dag, read_node
-from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, add_datasets_to_dag, input_names
+from hydrator.submit.submit_files.datasets import (
+    FilterResult,
+    add_datasets,
+    add_datasets_to_dag,
+    input_names,
+    own_lists,
+)
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
 
 
@@ -120,14 +126,15 @@ def test_each_item_has_the_key_of_its_own_datasets(queue, tmp_path):
         f"queue 2 hydrator_key, x from [1:] (\n{AB},a\n{ac},c\n)\narguments = 1\n"
     )
     assert done.has_new_items
-    assert done.item_lists == ((A, B), (lengthened("lofar:c"), B))
+    lists = own_lists(read_description(lengthened(f"{ITEMS}{queue}\n").encode(), tmp_path))
+    assert lists == ((A, B), (lengthened("lofar:c"), B))
 
 
 def test_line_with_a_hash_in_an_item_file_is_an_item(tmp_path):
     """Case S8 of cases/submit.md."""
     (tmp_path / "i.txt").write_text("#x y\na 1\nb 2\n")
-    done = added('+RequiredDatasets = {"o:1", "o:2"}\nqueue a,b from i.txt\n', folder=tmp_path)
-    assert len(done.item_lists) == 3
+    text = b'+RequiredDatasets = {"o:1", "o:2"}\nqueue a,b from i.txt\n'
+    assert len(own_lists(read_description(text, tmp_path))) == 3
 
 
 def test_items_with_one_key_need_no_variable():

@@ -5,7 +5,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -28,7 +28,7 @@ from hydrator.domain.errors import BadDid, ConfigError, HydratorError
 from hydrator.domain.model import Did, parse_did
 from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.submit_files.dag import is_dag, read_dag
-from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, own_lists
 from hydrator.submit.submit_files.description import Description, read_description
 
 _MAX_ARGUMENT_BYTES = 100_000
@@ -93,6 +93,7 @@ def filter_file(
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     text = sys.stdin.buffer.read() if str(file) == "-" else read_input_file(file)
     origin = "standard input" if str(file) == "-" else str(file)
+    mode = None
     if is_dag(text):
         filtered, jobs = _add_to_dag(text, origin, options)
     else:
@@ -101,7 +102,8 @@ def filter_file(
             readable = "neither a DAG file nor a submit file that condor_submit can read"
             raise ConfigError([f"{origin} is {readable}"])
         filtered, jobs = _add_datasets(text, description, origin, options)
-    print_outlook(options.settings, options.dids, jobs, should_refuse=False, mode=filtered.mode)
+        mode = description.mode
+    print_outlook(options.settings, options.dids, jobs, should_refuse=False, mode=mode)
     sys.stdout.buffer.write(filtered.text)
 
 
@@ -161,8 +163,8 @@ def _add_datasets(
         dids += find_input_datasets(description, options, origin)
     options.dids.update(dids)
     filtered = add_datasets(text, description, dids, origin, options.gpu_lines().get("", ()))
-    _require_datasets(filtered, text, origin, options)
-    return filtered, _jobs_of(filtered, options)
+    _require_datasets(filtered, text, origin, options, [description])
+    return filtered, _jobs_of(description, options)
 
 
 def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> tuple[FilterResult, list[JobsOfSet]]:
@@ -173,13 +175,20 @@ def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> tuple[Filt
     tree = DagTree(Path(origin), Path(origin), Path.cwd(), text, read_dag(text), "")
     lines = read_datasets([tree], options)
     filtered = tree.add_datasets(lines)
-    _require_datasets(filtered, text, origin, options)
+    _require_datasets(filtered, text, origin, options, tree.descriptions.values())
     return filtered, _jobs_of_nodes(datasets_by_node([tree]))
 
 
-def _require_datasets(filtered: FilterResult, text: bytes, origin: str, options: DatasetOptions) -> None:
-    """Print the notes; raise ConfigError if neither *options* nor the file *origin* names datasets."""
-    if filtered.text == text and not options.has_options and not filtered.may_name_datasets:
+def _require_datasets(
+    filtered: FilterResult,
+    text: bytes,
+    origin: str,
+    options: DatasetOptions,
+    descriptions: Iterable[Description],
+) -> None:
+    """Print the notes; raise ConfigError if neither *options* nor *descriptions* name datasets."""
+    names_none = not options.has_options and not any(one.may_name_datasets for one in descriptions)
+    if filtered.text == text and names_none:
         advice = "give --datasets, --datasets-file or --from-inputs"
         raise ConfigError([f"{origin} names no datasets: {advice}"])
     print_problems(*filtered.notes)
@@ -202,7 +211,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
         text, Path.cwd(), before=found.settings, after=found.appended, queue=found.queue
     )
     filtered, jobs = _add_datasets(text, description, f"{file}", options)
-    print_outlook(options.settings, options.dids, jobs, should_refuse=refuse_nowhere, mode=filtered.mode)
+    print_outlook(options.settings, options.dids, jobs, should_refuse=refuse_nowhere, mode=description.mode)
     # condor_submit reads ``first`` before the file, so a setting in the file overrides ``first``
     first = filtered.first_line.replace("+", "MY.", 1).replace(" = ", "=", 1)
     is_too_long = any(len(os.fsencode(line)) > _MAX_ARGUMENT_BYTES for line in (*filtered.lines, first))
@@ -220,13 +229,14 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
         os.execvp(words[0], words)  # noqa: S606 - no shell
 
 
-def _jobs_of(filtered: FilterResult, options: DatasetOptions) -> list[JobsOfSet]:
+def _jobs_of(description: Description, options: DatasetOptions) -> list[JobsOfSet]:
     """Return the jobs of a submit file by their datasets."""
 
-    if not filtered.item_lists:
+    lists = own_lists(description)
+    if not lists:
         return [JobsOfSet(tuple(sorted(options.dids)))] if options.dids else []
     counts: Counter[tuple[Did, ...]] = Counter()
-    for names in filtered.item_lists:
+    for names in lists:
         with suppress(BadDid):
             counts[tuple(sorted({parse_did(name, options.default_scope) for name in names}))] += 1
     options.dids.update(*counts)

@@ -106,7 +106,7 @@ def write_copies(
     copies, notes = _write_numbered_copies(roots, lines)
     print_problems(*(note for filtered in notes for note in filtered.notes))
     if copies.files == list(files) and not options.has_options:
-        _require_datasets(files, notes)
+        _require_datasets(roots)
     return copies
 
 
@@ -133,10 +133,11 @@ def datasets_by_node(roots: Sequence[DagTree]) -> dict[str, list[Did]]:
     }
 
 
-def _require_datasets(files: Sequence[Path], results: Sequence[FilterResult]) -> None:
+def _require_datasets(roots: Sequence[DagTree]) -> None:
     """Raise ConfigError if no node has datasets."""
-    if not any(filtered.may_name_datasets for filtered in results):
-        listed = ", ".join(map(str, files))
+    branches = [branch for root in roots for branch in root.walk()]
+    if not any(one.may_name_datasets for branch in branches for one in branch.descriptions.values()):
+        listed = ", ".join(str(root.file) for root in roots)
         advice = "give --datasets, --datasets-file or --from-inputs"
         raise ConfigError([f"{listed}: no node names datasets: {advice}"])
 
