@@ -68,8 +68,8 @@ class TokenSource(Protocol):
     def token(self) -> str:
         """Return a token that is valid now; raise CatalogueError if there is none."""
 
-    def renew(self, refused_token: str) -> str:
-        """Return a token that differs from *refused_token*; raise CatalogueError if there is none."""
+    def forget(self) -> None:
+        """Let the next call of ``token`` look for a newer token, because the server refused the last one."""
 
     def close(self) -> None:
         """Close the connections, and forget the token."""
@@ -190,11 +190,14 @@ class JsonClient:
         raise AssertionError("stamina.retry_context ended without an answer and without an error")
 
     def _request_once(self, send: Callable[..., httpx.Response], deadline_at: float) -> JsonResponse:
-        token = self._token_source.token() if self._token_source else None
+        source = self._token_source
+        token = source.token() if source else None
         answer = self._exchange(send, deadline_at, token)
-        if answer.status == 401 and self._token_source and token:
-            # a service behind this server may have sent the 401: a new token may not help, so renew once only
-            answer = self._exchange(send, deadline_at, self._token_source.renew(token))
+        if answer.status == 401 and source:
+            source.forget()
+            # a service behind this server may have sent the 401: a new token may not help, so try one only
+            if (newest := source.token()) != token:
+                answer = self._exchange(send, deadline_at, newest)
         if answer.status == 401:
             raise CatalogueDenied(self.name, answer.detail)
         return answer

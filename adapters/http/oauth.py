@@ -6,10 +6,11 @@ before the old token expires. Another program renews the token in a file.
 
 import re
 import threading
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import httpx
 
@@ -25,7 +26,7 @@ _TOKEN = re.compile(r"[!-~]{1,100000}")
 """A token that is valid in an HTTP header."""
 _MAX_SECRET_BYTES = 1_000_000
 _UNKNOWN_LIFETIME = timedelta(minutes=10)
-_RENEWAL_MARGIN = timedelta(seconds=60)
+_RENEWAL_MARGIN = timedelta(minutes=2)
 _MIN_TOKEN_AGE = timedelta(seconds=10)
 """A refused token that is younger than this is not renewed: the client lacks a right, the token is valid."""
 
@@ -42,16 +43,60 @@ class ClientSettings:
     ca_cert: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedToken:
-    token: str = field(repr=False)
+class _CachedToken(NamedTuple):
+    token: str
     received_at: datetime
     use_until: datetime
-    expires_at: datetime
+    expires_at: datetime | None
 
 
-class ClientCredentials:
-    """A thread-safe source of tokens for one audience; the secret file is read again for each new token."""
+class RenewedToken(ABC):
+    """A thread-safe source of tokens; it requests a new one shortly before the end of the last one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._cached: _CachedToken | None = None
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def _request_token(self) -> tuple[str, datetime | None]:
+        """Return a new token and its end; None if the end is not known."""
+
+    def token(self) -> str:
+        """Return a token that does not expire within two minutes, the time of a poll.
+
+        Raises:
+            CatalogueDenied: the provider refuses the client, or a secret cannot be read.
+            CatalogueError: the provider does not answer, or answers without a token.
+        """
+        with self._lock:
+            now, cached = self._clock(), self._cached
+            if cached is None or not cached.received_at <= now < cached.use_until:
+                token, ends = self._request_token()
+                last = now + _UNKNOWN_LIFETIME if ends is None else max(now, ends)
+                cached = _CachedToken(token, now, last - min(_RENEWAL_MARGIN, (last - now) / 5), ends)
+                self._cached = cached
+            return cached.token
+
+    def forget(self) -> None:
+        """Let the next call request a token, unless the last one, now refused, is less than 10 s old."""
+        with self._lock:
+            if self._cached and self._clock() - self._cached.received_at >= _MIN_TOKEN_AGE:
+                self._cached = None
+
+    @property
+    def token_validity(self) -> TokenValidity | None:
+        """Return the validity of the current token; None before the first token, or if its end is unknown."""
+        cached = self._cached
+        return TokenValidity(cached.received_at, cached.expires_at) if cached and cached.expires_at else None
+
+    def close(self) -> None:
+        """Close connections, and forget the token."""
+        self._cached = None
+
+
+class ClientCredentials(RenewedToken):
+    """A source of tokens for one audience; the secret file is read again for each new token."""
 
     def __init__(
         self,
@@ -62,65 +107,20 @@ class ClientCredentials:
         limits: HttpLimits = HttpLimits(),  # noqa: B008 - frozen
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        super().__init__(clock)
         self._name = name
         self._settings = settings
-        self._clock = clock
         self._server = JsonClient(
             name, settings.token_url, limits=limits, ca_cert=settings.ca_cert, transport=transport
         )
-        self._cached: _CachedToken | None = None
-        self._lock = threading.Lock()
-
-    def token(self) -> str:
-        """Return a token that does not expire within a minute.
-
-        Raises:
-            CatalogueDenied: the provider refuses the client, or the secret cannot be read.
-            CatalogueError: the provider does not answer, or answers without a token.
-        """
-        with self._lock:
-            now = self._clock()
-            if self._cached and self._cached.received_at <= now < self._cached.use_until:
-                return self._cached.token
-            return self._request_token(now)
-
-    def renew(self, refused_token: str) -> str:
-        """Return a token that differs from *refused_token*.
-
-        Raises:
-            CatalogueDenied: the refused token is less than 10 s old, so a new token would not help: the
-                client lacks a permission.
-            CatalogueError: see :meth:`token`.
-        """
-        with self._lock:
-            now = self._clock()
-            cached = self._cached
-            if cached and cached.token != refused_token:
-                return cached.token
-            if cached and timedelta(0) <= now - cached.received_at < _MIN_TOKEN_AGE:
-                raise CatalogueDenied(
-                    self._name, f"the service refused a new token for {self._settings.audience} (status 401)"
-                )
-            return self._request_token(now)
-
-    def forget(self) -> None:
-        """Let the next call request a token, unless the last one, now refused, is less than 10 s old."""
-        with self._lock:
-            if self._cached and self._clock() - self._cached.received_at >= _MIN_TOKEN_AGE:
-                self._cached = None
-
-    @property
-    def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None before the first token."""
-        cached = self._cached
-        return TokenValidity(cached.received_at, cached.expires_at) if cached else None
 
     def close(self) -> None:
-        """Close the connections, and forget the token."""
+        """See :meth:`RenewedToken.close`."""
         self._server.close()
-        self._cached = None
+        super().close()
 
-    def _request_token(self, now: datetime) -> str:
+    def _request_token(self) -> tuple[str, datetime | None]:
+        """See :class:`RenewedToken`."""
         settings = self._settings
         form = {
             "grant_type": "client_credentials",
@@ -131,26 +131,27 @@ class ClientCredentials:
         SECRETS.keep(f"{settings.client_id}:{secret}")
         try:
             body = self._server.post("", form, (settings.client_id, secret)).body
-        except CatalogueDenied as error:
-            raise CatalogueDenied(self._name, f"no token for {settings.audience}: {error.reason}") from None
         except CatalogueError as error:
-            if "(status 400)" in error.reason:  # RFC 6749, 5.2: invalid_scope, unauthorized_client, …
-                raise CatalogueDenied(
-                    self._name, f"no token for {settings.audience}: {error.reason}"
-                ) from None
+            # RFC 6749, 5.2, has the status 400 for invalid_scope, unauthorized_client, …
+            if isinstance(error, CatalogueDenied) or "(status 400)" in error.reason:
+                reason = f"no token for {settings.audience}: {error.reason}"
+                raise CatalogueDenied(self._name, reason) from None
             raise
         token = body.get("access_token") if isinstance(body, dict) else None
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             reason = f"the answer of {settings.token_url} has no valid access_token"
             raise CatalogueGarbled(self._name, reason)
         SECRETS.keep(token)
-        ends = _expiry_of(body, token, now)
-        self._cached = _CachedToken(token, now, ends - min(_RENEWAL_MARGIN, (ends - now) / 5), ends)
-        return token
+        seconds = body.get("expires_in")
+        if isinstance(seconds, int | float) and 0 < seconds < 1e8:
+            return token, self._clock() + timedelta(seconds=seconds)
+        return token, expiry_of(token)
 
 
 class TokenFile:
     """A token in a file that another program renews; the file is read again for every query."""
+
+    token_validity = None
 
     def __init__(self, name: str, path: Path) -> None:
         self._name = name
@@ -166,22 +167,6 @@ class TokenFile:
 
     def forget(self) -> None:
         """Do nothing: the next call reads the file."""
-
-    def renew(self, refused_token: str) -> str:
-        """Return the token that is in the file now, if it is not *refused_token*.
-
-        Raises:
-            CatalogueDenied: the file still has *refused_token*.
-        """
-        token = self.token()
-        if token == refused_token:
-            raise CatalogueDenied(self._name, f"the service refused the token in {self._path} (status 401)")
-        return token
-
-    @property
-    def token_validity(self) -> TokenValidity | None:
-        """Return None: the daemon does not renew this token."""
-        return None
 
     def close(self) -> None:
         """Do nothing: no connection is open."""
@@ -203,12 +188,3 @@ def read_secret_file(name: str, file: Path, key: str, encoding: str = "ascii") -
     if not text:
         raise CatalogueDenied(name, f"{key} {file}: the file is empty")
     return text
-
-
-def _expiry_of(body: dict[str, Any], token: str, now: datetime) -> datetime:
-    """Return a token's expiry time: from the answer, else from the token, else ten minutes from *now*."""
-    seconds = body.get("expires_in")
-    if isinstance(seconds, int | float) and 0 < seconds < 1e8:
-        return now + timedelta(seconds=seconds)
-    ends = expiry_of(token)
-    return now + _UNKNOWN_LIFETIME if ends is None else max(now, ends)

@@ -5,59 +5,32 @@ token is in ``client.py``.
 """
 
 import subprocess
-import time
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from adapters.http.oauth import RenewedToken
 from adapters.worker import kill_commands
 from hydrator.domain.errors import CatalogueDenied
-from hydrator.domain.model import from_unix
-from hydrator.domain.ports import TokenValidity
+from hydrator.domain.ports import Clock
 from hydrator.domain.redaction import SECRETS
 from hydrator.domain.untrusted import expiry_of
 
 from .settings import RucioSettings
 
-_RENEWAL_MARGIN = timedelta(minutes=2)
-_UNKNOWN_LIFETIME = timedelta(minutes=10)
 
-
-class CommandToken:
+class CommandToken(RenewedToken):
     """A token that *command* prints; it runs again shortly before its last token expires."""
 
-    def __init__(
-        self, settings: RucioSettings, command: tuple[str, ...], clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, settings: RucioSettings, command: tuple[str, ...], clock: Clock) -> None:
+        super().__init__(clock)
         self._settings = settings
         self._command = command
-        self._clock = clock
-        self._cached: tuple[str, datetime] | None = None
-        self.token_validity: TokenValidity | None = None
 
-    def token(self) -> str:
-        """Return the token to send.
+    def _request_token(self) -> tuple[str, datetime | None]:
+        """Run the command.
 
         Raises:
             CatalogueDenied: the command prints no token; the message has the reason, never the token.
         """
-        now = from_unix(self._clock())
-        if self._cached is None or now >= self._cached[1]:
-            token = self._run_command()
-            ends = expiry_of(token)
-            self.token_validity = TokenValidity(now, ends) if ends else None
-            use_until = now + _UNKNOWN_LIFETIME if ends is None else max(now, ends - _RENEWAL_MARGIN)
-            self._cached = token, use_until
-        return self._cached[0]
-
-    def forget(self) -> None:
-        """Forget the token that Rucio refused, so that the next poll runs ``token_command`` again."""
-        self._cached = None
-
-    def close(self) -> None:
-        """Forget the token."""
-        self._cached = None
-
-    def _run_command(self) -> str:
         command = self._command
         name = self._settings.name
         try:
@@ -83,4 +56,4 @@ class CommandToken:
         SECRETS.keep(token, *token.split())
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise CatalogueDenied(name, f"token_command {command[0]} does not contain a token")
-        return token
+        return token, expiry_of(token)

@@ -27,6 +27,7 @@ from rucio.client.scopeclient import ScopeClient
 from rucio.common import exception as rucio_errors
 from rucio.common.config import config_get
 
+from adapters.http.client import TokenSource
 from adapters.http.oauth import ClientCredentials, TokenFile, read_secret_file
 from adapters.http.rate_limiter import HttpRateLimiter, http_date
 from hydrator.domain.bugs import is_from
@@ -422,14 +423,18 @@ class RucioConnection:
         return CatalogueGarbled(name, reason)
 
 
-def _build_token_source(settings: RucioSettings) -> ClientCredentials | CommandToken | TokenFile | None:
+def _now() -> datetime:
+    return from_unix(time.time())
+
+
+def _build_token_source(settings: RucioSettings) -> TokenSource | None:
     """Build the source of tokens that Rucio does not issue; None if a login issues them."""
     if not settings.has_external_token:
         return None
     if settings.oidc:
-        return ClientCredentials(settings.name, settings.oidc, lambda: from_unix(time.time()))
+        return ClientCredentials(settings.name, settings.oidc, _now)
     if settings.token_command:
-        return CommandToken(settings, settings.token_command)
+        return CommandToken(settings, settings.token_command, _now)
     return TokenFile(settings.name, settings.token_file or Path())
 
 
