@@ -9,19 +9,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-from urllib.parse import quote, urlsplit
+from typing import Annotated, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from adapters.http.client import build_ssl_context
-from adapters.http.oauth import read_secret_file
+from adapters.http.client import HttpLimits, JsonClient
+from adapters.http.oauth import TokenFile
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason
+from hydrator.domain.ads.openings import Opening, Openings, Outlook
+from hydrator.domain.ads.set_answers import SetAnswer
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -48,15 +49,17 @@ from hydrator.domain.model import (
 from hydrator.domain.provenance import provenance_from_row
 from hydrator.domain.redaction import sanitize
 from hydrator.domain.text import list_problems, reason_of
-from hydrator.domain.untrusted import is_loopback, keeps_secrets
+from hydrator.domain.untrusted import keeps_secrets
 
 NOT_IN_DEMAND = "no job has named this dataset to the daemon yet"
 _MAX_QUERY_BYTES = 6000
 """Maximum length of the query in one request's URL; the daemon accepts a URL of 8192 bytes."""
 _MAX_STAGING_TEXTS = 1000
-_TIMEOUT_SECONDS = 15.0
+_ANSWER_SECONDS = 15.0
 _SEARCH_SECONDS = 40.0
 """The daemon ends a request after 30 s."""
+_LIMITS = HttpLimits(timeout=timedelta(seconds=_SEARCH_SECONDS), attempts=1, calls_per_second=1000)
+"""A command asks once: a person waits for it."""
 
 
 class _SiteRow(TypedDict):
@@ -109,24 +112,11 @@ class _Names(TypedDict):
     names: list[str]
 
 
-class _OutlookRow(TypedDict):
-    reason: str
-    sites: list[str]
-    number: int
-    lanes: list[int]
-
-
-class _SetAtSite(TypedDict):
-    share: float
-    open_seconds: int | None
-    read_from: str | None
-
-
 class _SetRow(TypedDict):
     key: str
     bytes: int | None
-    sites: dict[str, _SetAtSite]
-    outlook: _OutlookRow | None
+    sites: dict[str, SetAnswer]
+    outlook: Outlook | None
     staging: list[str] | None
 
 
@@ -167,14 +157,15 @@ class DaemonCatalogue:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.name = f"daemon {url}"
-        self._url = url.rstrip("/")
-        is_local = is_loopback(urlsplit(url).hostname or "")
+        self._url = url
         if token_file and not keeps_secrets(url):
             raise ConfigError([f"submit.daemon_url: {url} would send the token unencrypted; use https"])
-        self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {_read_token(token_file)}"} if token_file else {},
-            verify=build_ssl_context(ca_cert, "submit.ca_cert") if ca_cert else True,
-            trust_env=not is_local,
+        self._client = JsonClient(
+            self.name,
+            url,
+            token_source=_open_token_file(token_file) if token_file else None,
+            limits=_LIMITS,
+            ca_cert=ca_cert,
             transport=transport,
         )
 
@@ -230,16 +221,6 @@ class DaemonCatalogue:
                 lists_of_wrong_keys=answer["lists_of_wrong_keys"],
             )
         return knowledge
-
-    def read_openings(self, keys: Collection[str]) -> Openings:
-        """Return the daemon's openings of the sets with *keys*; sets that no queued job needs have none.
-
-        Raises:
-            CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
-        """
-        with self._translate_errors():
-            sites = self._get("/v1/sites", _SITES)["sites"]
-            return _parse_openings(sites, self._fetch_sets(keys)["sets"])
 
     def read_staging(self, key: str) -> tuple[str, ...]:
         """Return the daemon's sentences about its requests for the jobs with *key*.
@@ -309,45 +290,32 @@ class DaemonCatalogue:
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._client.close()
 
-    def _get(self, path: str, form: TypeAdapter[_Answer], seconds: float = _TIMEOUT_SECONDS) -> _Answer:
+    def _get(self, path: str, form: TypeAdapter[_Answer], seconds: float = _ANSWER_SECONDS) -> _Answer:
         """Return the answer to GET *path*; raise ValueError if it does not have this *form*."""
         try:
-            body = self._decode_response(self._http.get(self._url + path, timeout=seconds))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise CatalogueUnreachable(self.name, reason_of(error) + self._scheme_hint(error)) from None
+            answer = self._client.get(path, within_seconds=seconds)
+        except CatalogueDenied as error:
+            raise CatalogueDenied(self.name, f"{error.reason}; see submit.token_file") from None
+        except CatalogueUnreachable as error:
+            raise CatalogueUnreachable(self.name, error.reason + self._scheme_hint(path, error)) from None
+        if answer.status == 404:
+            raise ValueError(f"{answer.detail} (status 404)")
         try:
-            return form.validate_python(body)
+            return form.validate_python(answer.body)
         except ValidationError as error:
             raise ValueError(list_problems(error)[0]) from error
 
-    def _scheme_hint(self, error: Exception) -> str:
+    def _scheme_hint(self, path: str, error: CatalogueUnreachable) -> str:
         """Return the advice to write the other scheme into the address, if *error* is that of a wrong one."""
-        if "WRONG_VERSION_NUMBER" in str(error):
+        if "wrong version number" in error.reason:
             return "; the server does not use TLS: write http:// in submit.daemon_url"
-        if self._url.startswith("http:") and isinstance(error, httpx.RemoteProtocolError):
-            try:  # the daemon cuts a request that takes too long, but it answers this one at once
-                self._http.get(f"{self._url}/healthz", timeout=_TIMEOUT_SECONDS)
-            except httpx.RemoteProtocolError:
-                return "; if the server uses TLS, write https:// in submit.daemon_url"
-            except httpx.HTTPError:
-                pass  # the daemon has ended
+        is_cut = "disconnected without" in error.reason
+        is_search = path.startswith("/v1/search")  # the daemon cuts one that takes too long
+        if is_cut and not is_search and self._url.startswith("http:"):
+            return "; if the server uses TLS, write https:// in submit.daemon_url"
         return ""
-
-    def _decode_response(self, response: httpx.Response) -> Any:  # noqa: ANN401 - JSON
-        status = response.status_code
-        if status == 200:
-            return response.json()
-        detail = "no reason given"
-        with suppress(ValueError):
-            body = response.json()
-            if isinstance(body, dict) and "detail" in body:
-                detail = sanitize(str(body["detail"]), 300)
-        text = f"{detail} (status {status})"
-        if status in (401, 403):
-            raise CatalogueDenied(self.name, f"{text}; see submit.token_file")
-        raise CatalogueUnreachable(self.name, text)
 
 
 def _parse_reading(row: _DatasetRow, answered_at: datetime) -> Reading:
@@ -425,14 +393,12 @@ def _parse_openings(sites: Sequence[_SiteRow], rows: Sequence[_SetRow]) -> Openi
     for row in rows:
         size = row["bytes"] or 0
         for name, each in row["sites"].items():
-            if (seconds := each["open_seconds"]) is not None and (site := Site(name)) in openings:
-                source = Site(each["read_from"]) if each["read_from"] else None
-                openings[site][row["key"]] = Opening(seconds, source, round(size * (1 - each["share"])))
-        if prospect := row["outlook"]:
-            named = tuple(Site(sanitize(site)) for site in prospect["sites"])
-            outlooks[SetKey(row["key"])] = Outlook(
-                Reason(prospect["reason"]), named, prospect["number"], tuple(prospect["lanes"])
-            )
+            if each.open_seconds is not None and (site := Site(name)) in openings:
+                missing = round(size * (1 - each.share))
+                openings[site][row["key"]] = Opening(each.open_seconds, each.read_from, missing)
+        if outlook := row["outlook"]:
+            named = tuple(Site(sanitize(site)) for site in outlook.sites)
+            outlooks[SetKey(row["key"])] = outlook._replace(sites=named)
     backlog = {Site(row["site"]): row["backlog"] for row in sites if row["backlog"]}
     return Openings(openings, float(min(until.values(), default=0)), backlog, outlooks)
 
@@ -450,8 +416,10 @@ def _join_parameters(name: str, values: Iterable[str]) -> Iterator[str]:
         yield query
 
 
-def _read_token(file: Path) -> str:
+def _open_token_file(file: Path) -> TokenFile:
+    source = TokenFile("submit", file)
     try:
-        return read_secret_file("submit", file, "submit.token_file")
+        source.token()
     except CatalogueDenied as error:
-        raise ConfigError([error.reason]) from error
+        raise ConfigError([f"submit.{error.reason}"]) from error
+    return source

@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import httpx
 import stamina
@@ -23,6 +24,7 @@ from hydrator.domain.errors import (
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import redact
 from hydrator.domain.text import reason_of
+from hydrator.domain.untrusted import is_loopback
 
 from .rate_limiter import HttpRateLimiter, http_date
 
@@ -129,7 +131,7 @@ class JsonClient:
         self._http = httpx.Client(
             headers={"Accept": "application/json"},
             verify=build_ssl_context(ca_cert, f"catalogue {name}: ca_cert") if ca_cert else True,
-            timeout=limits.timeout.total_seconds(),
+            trust_env=not is_loopback(urlsplit(url).hostname or ""),  # a proxy does not lead to this machine
             transport=transport,
         )
 
@@ -151,7 +153,7 @@ class JsonClient:
             CatalogueError: the server sent another status, or no answer. The client retries after a
                 transient failure, before it raises the error.
         """
-        return self._request(within_seconds, "GET", path, params=dict(params or {}))
+        return self._request(within_seconds, "GET", path, params=dict(params) if params else None)
 
     def post(self, path: str, data: Mapping[str, str], basic_auth: tuple[str, str]) -> JsonResponse:
         """Post a form with a user name and a password; see :meth:`get`."""
@@ -177,7 +179,8 @@ class JsonClient:
     ) -> JsonResponse:
         within_seconds = max(0.0, min(within_seconds, self._limits.deadline.total_seconds()))
         deadline_at = self._monotonic() + within_seconds
-        send = partial(self._http.request, method, self._url + path, **options)
+        timeout = min(within_seconds, self._limits.timeout.total_seconds())
+        send = partial(self._http.request, method, self._url + path, timeout=timeout, **options)
         for attempt in stamina.retry_context(
             on=_TransientError,
             attempts=self._limits.attempts,

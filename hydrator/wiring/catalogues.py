@@ -148,7 +148,7 @@ def fetch_openings(settings: Settings, sets: Collection[Collection[Did]], now: d
             return saved.openings
     keys = {set_key(dids) for dids in sets}
     with _open_daemon(settings) as daemon, suppress(CatalogueError):
-        return daemon.read_openings(keys) if daemon and keys else None
+        return daemon.read_knowledge(frozenset(), now, keys).openings if daemon and keys else None
     return None
 
 
