@@ -28,9 +28,8 @@ def server_of(
     *,
     certificate: TlsCertificate | None = None,
     limiter: ConnectionLimiter | None = None,
-    on_stop: Callable[[], None] | None = None,
     **parts: Any,
 ) -> HttpServer:
     """Return a server, to be started, that answers from what *look* returns; *parts* as for `app_of`."""
     asgi = app_of(look, **parts)
-    return HttpServer(asgi, certificate=certificate, limiter=limiter, on_stop=on_stop)
+    return HttpServer(asgi, certificate=certificate, limiter=limiter)

@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from .api.live import LiveUpdates
 from .auth import Role, TokenAuthenticator
 from .handlers import (
     AdRoute,
@@ -43,7 +42,7 @@ class Sources:
 
     Attributes:
         get_state: returns the present state.
-        get_version: returns a value that changes with the content of the pages.
+        get_version: returns a value whose text changes with the content of the pages. It must be cheap.
         explain_job: explains why a job is idle, to clients with a token; None for no such page.
         read_changes: returns the last changes of a site's ad, newest first, each with its time.
         read_cluster: reads the jobs of a cluster, for their page; None if the daemon asks no schedds.
@@ -64,7 +63,6 @@ def build_app(
     *,
     authenticator: TokenAuthenticator | None = None,
     policy: RequestPolicy | None = None,
-    live: LiveUpdates | None = None,
 ) -> Starlette:
     """Build the app. Without an *authenticator* every client may read everything, but not ask about jobs.
 
@@ -73,18 +71,18 @@ def build_app(
         registry: the metrics of ``/metrics``; the app adds the counts of requests.
         authenticator: decides which token may use which route.
         policy: the limits of requests.
-        live: notifies open pages of changes of the version.
     """
     get_state = sources.get_state
     explain_job = sources.explain_job if authenticator else None
     policy = policy or RequestPolicy()
-    live = live or LiveUpdates(sources.get_version)
     clusters = ClusterQuestions(sources.read_cluster) if sources.read_cluster else None
-    pages = PageRoutes(get_state, live, explain_job is not None, sources.read_changes, clusters)
+    pages = PageRoutes(
+        get_state, sources.get_version, explain_job is not None, sources.read_changes, clusters
+    )
     guard = partial(_build_guard, authenticator, policy.rate_limiter)
     ad_route = AdRoute(get_state, is_public=authenticator is None)
     routes = [
-        *_build_page_routes(pages, live, guard),
+        *_build_page_routes(pages, guard),
         *_build_data_routes(
             StateRoutes(get_state, registry), ad_route, SearchRoute(get_state, sources.find_datasets), guard
         ),
@@ -123,13 +121,13 @@ def _build_data_routes(
     ]
 
 
-def _build_page_routes(pages: PageRoutes, live: LiveUpdates, guard: _Guard) -> list[Route]:
+def _build_page_routes(pages: PageRoutes, guard: _Guard) -> list[Route]:
     """Build the routes of the pages for people. Their script has no data, so it needs no token."""
     return [
         Route("/", pages.overview, middleware=guard(Role.READ)),
         Route("/site", pages.site, middleware=guard(Role.READ)),
         Route("/dataset", pages.dataset, middleware=guard(Role.READ)),
         Route("/run", pages.run, middleware=guard(Role.READ)),
-        Route("/live", live.get, middleware=guard(Role.READ)),
+        Route("/live", pages.version, middleware=guard(Role.READ)),
         Route(SCRIPT_PATH, pages.script),
     ]

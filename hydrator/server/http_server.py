@@ -5,7 +5,6 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -58,7 +57,6 @@ class HttpServer:
         unix: a socket in the file system instead of *host* and *port*.
         certificate: the certificate for HTTPS; None for HTTP.
         limiter: limits the number of connections, and the time of a request.
-        on_stop: called before the server waits for open requests, so that streams end.
     """
 
     def __init__(
@@ -70,7 +68,6 @@ class HttpServer:
         unix: UnixSocket | None = None,
         certificate: TlsCertificate | None = None,
         limiter: ConnectionLimiter | None = None,
-        on_stop: Callable[[], None] | None = None,
     ) -> None:
         self._asgi = asgi
         self._host = host
@@ -78,7 +75,6 @@ class HttpServer:
         self._unix = unix
         self._certificate = certificate
         self._limiter = limiter or ConnectionLimiter()
-        self._on_stop = on_stop
         self._url: str | None = None
         self._uvicorn: _Uvicorn | None = None
         self._thread: threading.Thread | None = None
@@ -148,8 +144,6 @@ class HttpServer:
         """Stop the server; open requests have two seconds to end. Do nothing if the server does not run."""
         if self._uvicorn is None or self._thread is None:
             return
-        if self._on_stop:
-            self._on_stop()
         self._uvicorn.should_exit = True
         self._thread.join(timeout.total_seconds())
         if self._thread.is_alive():

@@ -5,7 +5,6 @@ import time
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpServerSettings
-from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import Sources, build_app
 from hydrator.server.auth import TokenAuthenticator
 from hydrator.server.http_server import HttpServer, UnixSocket
@@ -31,7 +30,6 @@ def build_http_server(
     """
     authenticator = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
     proxied = http.behind_proxy or http.socket is not None
-    live = LiveUpdates(sources.get_version)
     limiter = limiter or ConnectionLimiter()
     limiter.on_cut = build_cut_counter(registry)
     if proxied:  # all clients have the proxy's address
@@ -41,7 +39,6 @@ def build_http_server(
         registry,
         authenticator=authenticator,
         policy=_request_policy(http, has_tokens=authenticator is not None, proxied=proxied),
-        live=live,
     )
     return HttpServer(
         asgi,
@@ -52,7 +49,6 @@ def build_http_server(
         if http.tls_certificate and http.tls_key
         else None,
         limiter=limiter,
-        on_stop=live.close,
     )
 
 

@@ -3,15 +3,12 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from hydrator.domain.ports import ClusterJobs
-from hydrator.server.api.live import LiveUpdates
 from testbed.browser import chromium, driver
 from tests.deploy.chart import ROOT
 from tests.deploy.page_world import (
@@ -58,18 +55,10 @@ def pool():
 
 @pytest.fixture(scope="module")
 def url(pool):
-    live = LiveUpdates(pool.get_version, max_streams=12)
-    with served(pool, live) as address:
-        yield address
-
-
-@contextmanager
-def served(pool: LivePool, live: LiveUpdates) -> Iterator[str]:
     jobs = ClusterJobs(NOON, queues().schedds["ap1"], held_count=2)
     server = server_of(
         pool.get_state,
-        on_stop=live.close,
-        live=live,
+        get_version=pool.get_version,
         read_changes=lambda _site: CHANGES,
         read_cluster=lambda _cluster, _schedd: {"ap1": jobs},
     )
@@ -253,11 +242,13 @@ def test_an_open_page_shows_a_change_and_keeps_the_focus_and_what_is_typed(opene
     assert page.troubles == []
 
 
-def test_a_page_without_a_free_stream_says_how_often_it_renews_itself(opened, pool):
-    with served(pool, LiveUpdates(pool.get_version, max_streams=0)) as url:
-        page = opened(url + "/")
-        page.get_by_role("status").filter(has_text="renewed every 30 s").wait_for()
-        assert page.get_by_role("heading", name="2 things need you").count() == 1
+def test_a_page_says_that_the_daemon_does_not_answer_and_goes_on_when_it_does(opened):
+    page = opened()
+    wait_live(page)
+    page.route("**/live", lambda route: route.fulfill(status=503))
+    page.get_by_role("status").filter(has_text="the daemon does not answer: trying again").wait_for()
+    page.unroute("**/live")
+    wait_live(page)
 
 
 def test_a_hidden_page_is_paused_and_catches_up(opened, pool):

@@ -2,7 +2,6 @@
 
 import ssl
 from collections import Counter
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -10,7 +9,6 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from hydrator.domain.model import SiteAd, Snapshot, to_unix
-from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import Sources, build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.handlers import AS_OF_HEADER
@@ -30,7 +28,6 @@ class Behind:
     def __init__(self, tokens) -> None:
         self.ads: dict[str, SiteAd] = {}
         self.asked: Counter[str] = Counter()
-        self.version = 0
         self.tokens = tokens
         self.access = TokenAuthenticator.open(tokens)
         self.asgi = build_app(
@@ -38,7 +35,6 @@ class Behind:
             CollectorRegistry(),
             authenticator=self.access,
             policy=RequestPolicy(behind_proxy=True),
-            live=LiveUpdates(lambda: self.version, max_duration=timedelta(minutes=5)),
         )
 
     def view(self) -> ServerState:
@@ -165,20 +161,6 @@ def test_revoked_token_works_only_until_the_cache_entry_expires(ask, behind, key
     behind.tokens.write_text("".join(lines))
     wait_for(lambda: ask(CAM, "old").status_code == 401, "a refusal")
     assert ask(CAM, "CAM").status_code == 200
-
-
-def test_event_of_a_change_arrives_while_its_stream_is_still_open(ask, behind, keys):
-    """A buffered event would arrive at the end of the stream, after five minutes; the client waits 30 s."""
-    headers = {"Authorization": f"Bearer {keys['read'][0]}", "Accept": "text/event-stream"}
-    with ask.client.stream("GET", "/live", headers=headers) as stream:
-        assert (stream.status_code, stream.headers["Content-Type"]) == (200, "text/event-stream")
-        ids = (line for line in stream.iter_lines() if line.startswith("id: "))
-        seen = [next(ids)]
-        for _ in range(2):
-            behind.version += 1
-            seen.append(next(ids))
-        assert len(set(seen)) == 3
-        assert ask("", None, "/live").status_code == 401
 
 
 def test_other_paths_are_passed_on_and_no_token_is_logged(ask, keys):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
+from zlib import crc32
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +15,6 @@ from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.api.dataset_query import MAX_NAME_COMPARED, find_similar_sites
-from hydrator.server.api.live import LiveUpdates
 from hydrator.server.middleware import client_of
 from hydrator.server.responses import bytes_response, html_response
 from hydrator.server.view import ServerState, view_sites
@@ -43,14 +43,14 @@ class PageRoutes:
 
     Attributes:
         get_state: returns the present state.
-        live: notifies open pages of changes.
+        get_version: returns a value whose text changes with the content of the pages.
         can_explain_jobs: True if the overview page has the form that explains jobs.
         read_changes: returns the last changes of a site's ad.
         clusters: asks the schedds about clusters; None if the daemon asks no schedds.
     """
 
     get_state: Callable[[], ServerState]
-    live: LiveUpdates
+    get_version: Callable[[], object]
     can_explain_jobs: bool
     read_changes: ChangeReader
     clusters: ClusterQuestions | None
@@ -149,9 +149,19 @@ class PageRoutes:
         answer.headers["Cache-Control"] = "public, max-age=604800, immutable"
         return answer
 
+    async def version(self, request: Request) -> Response:
+        """Return the version of the pages' content; an open page asks for it every few seconds.
+
+        It has no data of the pool: the page's script then loads the page again, with the reader's token.
+        """
+        return bytes_response(request, self._version_id().encode(), "text/plain")
+
+    def _version_id(self) -> str:
+        return f"{crc32(repr(self.get_version()).encode()):08x}"
+
     def _begin(self, request: Request) -> tuple[PageContext, ServerState]:
         """Return the context of a page, and the state: the version first, so that no change is missed."""
-        version = self.live.current_id()
+        version = self._version_id()
         return PageContext(version, _find_still_url(request)), self.get_state()
 
 

@@ -2,14 +2,12 @@
 // Without this script the page shows UTC, and a meta refresh loads it again every minute.
 "use strict";
 (() => {
-  const POLL_MS = 30000; // when the daemon has no stream for this page
+  const POLL_MS = 3000;
   const body = document.body;
   const status = document.getElementById("live");
   let version = body.dataset.version;
-  let source = null;
   let timer = null;
-  let isLoading = false;
-  let isDue = false;
+  let isLooking = false;
 
   const say = (text) => { if (status && status.textContent !== text) status.textContent = text; };
 
@@ -54,61 +52,46 @@
   const seen = new Map();
   for (const part of document.querySelectorAll("[data-live]")) seen.set(part.id, part.outerHTML);
 
+  const load = async (url) => {
+    const answer = await fetch(url, { credentials: "same-origin", cache: "no-store" });
+    if (!answer.ok) throw new Error(String(answer.status));
+    return answer.text();
+  };
   const renew = async () => {
-    if (isLoading) { isDue = true; return; }
-    isLoading = true;
-    try {
-      const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
-      if (!answer.ok) throw new Error(String(answer.status));
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      for (const part of fresh.querySelectorAll("[data-live]")) {
-        const old = document.getElementById(part.id);
-        const text = part.outerHTML;
-        if (!old) { location.reload(); return; }
-        if (text === seen.get(part.id)) continue;
-        replacePart(old, part);
-        seen.set(part.id, text);
-      }
-      document.title = fresh.title;
-      version = fresh.body.dataset.version;
-      say("live");
-    } catch (error) {
-      say("the daemon does not answer: trying again");
-    } finally {
-      isLoading = false;
-      if (isDue) { isDue = false; renew(); }
+    const fresh = new DOMParser().parseFromString(await load(location.href), "text/html");
+    for (const part of fresh.querySelectorAll("[data-live]")) {
+      const old = document.getElementById(part.id);
+      const text = part.outerHTML;
+      if (!old) { location.reload(); return; }
+      if (text === seen.get(part.id)) continue;
+      replacePart(old, part);
+      seen.set(part.id, text);
     }
+    document.title = fresh.title;
+    version = fresh.body.dataset.version;
   };
 
-  const stop = () => {
-    if (source) source.close();
-    source = null;
-    clearTimeout(timer);
-    timer = null;
-  };
-  const later = (text) => {
-    stop();
-    say(text);
-    timer = setTimeout(() => { timer = null; renew(); start(); }, POLL_MS);
+  const look = async () => {
+    try {
+      if (await load("/live") !== version) await renew();
+      if (!document.hidden) say("live");
+    } catch (error) {
+      if (!document.hidden) say("the daemon does not answer: trying again");
+    }
+    isLooking = false;
+    if (!document.hidden) timer = setTimeout(start, POLL_MS);
   };
   const start = () => {
-    if (source || timer) return;
-    let failures = 0;
-    source = new EventSource("/live?have=" + encodeURIComponent(version));
-    source.addEventListener("open", () => { failures = 0; say("live"); });
-    source.addEventListener("change", (event) => { if (event.data !== version) renew(); });
-    source.addEventListener("error", () => {
-      failures += 1; // a stream that ended in good order has one; the browser opens the next
-      if (!source) return;
-      if (source.readyState === EventSource.CLOSED) later("renewed every 30 s");
-      else if (failures > 3) later("the daemon does not answer: trying again");
-    });
+    clearTimeout(timer);
+    if (isLooking) return;
+    isLooking = true;
+    look();
   };
 
   showTimes(document);
   if (version === undefined) return;
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) { stop(); say("paused"); } else { start(); }
+    if (document.hidden) { clearTimeout(timer); say("paused"); } else { start(); }
   });
   if (!document.hidden) start();
 })();
