@@ -6,12 +6,12 @@ The app cannot change the state: it only gets a function that returns the presen
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.routing import Route
 
 from .auth import Role, TokenAuthenticator
@@ -24,16 +24,12 @@ from .handlers import (
     StateGetter,
     StateRoutes,
 )
-from .limits import RateLimiter
 from .metrics import HttpMetrics
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH
 from .pages.routes import ChangeReader, PageRoutes
 from .pages.run import ClusterQuestions, ClusterReader
 from .responses import error_response, internal_error_response
-
-_Guard = Callable[[Role], list[Middleware]]
-"""Returns the middleware of a route that requires a role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +75,30 @@ def build_app(
     pages = PageRoutes(
         get_state, sources.get_version, explain_job is not None, sources.read_changes, clusters
     )
-    guard = partial(_build_guard, authenticator, policy.rate_limiter)
-    ad_route = AdRoute(get_state, is_public=authenticator is None)
+    state, ad_route = StateRoutes(get_state, registry), AdRoute(get_state, is_public=authenticator is None)
+
+    def guarded(path: str, answer: Callable[[Request], object], role: Role = Role.READ) -> Route:
+        """Return a route that requires a token with *role*."""
+        guard = Middleware(AuthMiddleware, authenticator, role, policy.rate_limiter)
+        return Route(path, answer, middleware=[guard])
+
     routes = [
-        *_build_page_routes(pages, guard),
-        *_build_data_routes(
-            StateRoutes(get_state, registry), ad_route, SearchRoute(get_state, sources.find_datasets), guard
-        ),
-        Route("/why", JobRoute(get_state, explain_job).get, middleware=guard(Role.READ)),
+        guarded("/", pages.overview),
+        guarded("/site", pages.site),
+        guarded("/dataset", pages.dataset),
+        guarded("/run", pages.run),
+        guarded("/why", JobRoute(get_state, explain_job).get),
+        guarded("/live", pages.version),
+        Route(SCRIPT_PATH, pages.script),  # it has no data
+        guarded("/v1/sites", state.sites),
+        # a site's name may contain "/", and the path of a request is already decoded
+        guarded("/v1/sites/{site:path}/ad", ad_route.get, Role.SITE),
+        guarded("/v1/datasets", state.datasets),
+        guarded("/v1/sets", state.sets),
+        guarded("/v1/search", SearchRoute(get_state, sources.find_datasets).get),
+        guarded("/metrics", state.metrics),
+        Route("/healthz", state.healthz),  # orchestrators have no token
+        Route("/readyz", state.readyz),
     ]
     app = Starlette(
         routes=routes,
@@ -95,39 +107,3 @@ def build_app(
     )
     app.router.redirect_slashes = False  # no redirects: their URL would repeat the client's Host header
     return app
-
-
-def _build_guard(
-    authenticator: TokenAuthenticator | None, rate_limiter: RateLimiter | None, role: Role
-) -> list[Middleware]:
-    """Build the middleware of a route that requires a token with *role*."""
-    return [Middleware(AuthMiddleware, authenticator, role, rate_limiter)]
-
-
-def _build_data_routes(
-    state: StateRoutes, ad_route: AdRoute, search: SearchRoute, guard: _Guard
-) -> list[Route]:
-    """Build the routes that only read. The last two need no token, since orchestrators have no token."""
-    return [
-        Route("/v1/sites", state.sites, middleware=guard(Role.READ)),
-        # a site's name may contain "/", and the path of a request is already decoded
-        Route("/v1/sites/{site:path}/ad", ad_route.get, middleware=guard(Role.SITE)),
-        Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
-        Route("/v1/sets", state.sets, middleware=guard(Role.READ)),
-        Route("/v1/search", search.get, middleware=guard(Role.READ)),
-        Route("/metrics", state.metrics, middleware=guard(Role.READ)),
-        Route("/healthz", state.healthz),
-        Route("/readyz", state.readyz),
-    ]
-
-
-def _build_page_routes(pages: PageRoutes, guard: _Guard) -> list[Route]:
-    """Build the routes of the pages for people. Their script has no data, so it needs no token."""
-    return [
-        Route("/", pages.overview, middleware=guard(Role.READ)),
-        Route("/site", pages.site, middleware=guard(Role.READ)),
-        Route("/dataset", pages.dataset, middleware=guard(Role.READ)),
-        Route("/run", pages.run, middleware=guard(Role.READ)),
-        Route("/live", pages.version, middleware=guard(Role.READ)),
-        Route(SCRIPT_PATH, pages.script),
-    ]

@@ -150,9 +150,9 @@ class PageRoutes:
         return answer
 
     async def version(self, request: Request) -> Response:
-        """Return the version of the pages' content; an open page asks for it every few seconds.
+        """Return the version of the pages; an open page asks every 3 s, and loads itself again.
 
-        It has no data of the pool: the page's script then loads the page again, with the reader's token.
+        The version has no data of the pool: the page's script then loads the page again, with the reader's token.
         """
         return bytes_response(request, self._version_id().encode(), "text/plain")
 
