@@ -15,7 +15,7 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hydrator.domain.model import DatasetState, from_unix
+from hydrator.domain.model import from_unix
 from hydrator.domain.provenance import describe_provenance, provenance_from_row
 from hydrator.domain.text import format_age, format_bytes, format_count, format_duration, format_percent
 
@@ -26,15 +26,6 @@ SCRIPT: Final = (files(__package__) / "templates" / "page.js").read_bytes()
 """The script of the pages: renewal, and times in the reader's zone."""
 SCRIPT_PATH: Final = "/page.js"
 _SCRIPT_URL: Final = f"{SCRIPT_PATH}?{hashlib.sha256(SCRIPT).hexdigest()[:12]}"
-SIGNS: Final = {
-    DatasetState.AVAILABLE: "✔",
-    DatasetState.STAGING: "↻",
-    DatasetState.PARTIAL: "◐",
-    DatasetState.NEARLINE: "▤",
-    DatasetState.STUCK: "✖",
-    DatasetState.UNAVAILABLE: "⊘",
-    DatasetState.UNKNOWN: "?",
-}
 REFRESH_SECONDS: Final = 60
 """Without scripts, a browser loads the page again after this time."""
 
@@ -104,7 +95,6 @@ def _build_environment() -> Environment:
         "thousands": "{:,}".format,
         "shell_quote": shlex.quote,
     }
-    environment.globals["signs"] = SIGNS
     return environment
 
 

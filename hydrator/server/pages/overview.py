@@ -178,16 +178,6 @@ class _DatasetTable:
     page: int
     page_count: int
 
-    @property
-    def page_links(self) -> list[tuple[str, int]]:
-        links = (
-            ("First", 1),
-            ("Previous", self.page - 1),
-            ("Next", self.page + 1),
-            ("Last", self.page_count),
-        )
-        return [(label, page) for label, page in links if 1 <= page <= self.page_count and page != self.page]
-
 
 def _select_datasets(server_state: ServerState, selection: Selection) -> _DatasetTable:
     """Select one page of datasets; a dataset that more jobs name comes first."""
