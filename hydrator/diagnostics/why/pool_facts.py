@@ -194,9 +194,6 @@ class JobFacts:
         lane: DataLocalityLane of the job.
         total_bytes: bytes of all datasets that the job names; null: a size is unknown.
         start: offer of the slot at the job's last start; null: none, or the job never started.
-        has_cron_schedule: true if HTCondor runs the job again and again (cron_minute and others).
-        was_held: true if the job is or was on hold.
-        start_count: starts of the job.
         unplaced_universe: scheduler, grid or local, the universe of the job; null: a negotiator places it.
         has_foreign_key: true if the key stands for another list, by the daemon, or for none, as two have it.
     """
@@ -227,9 +224,6 @@ class JobFacts:
     lane: int = 0
     total_bytes: Bytes | None = None
     start: StartRecord | None = None
-    has_cron_schedule: bool = False
-    was_held: bool = False
-    start_count: int = 0
     unplaced_universe: str | None = None
     has_foreign_key: bool = False
 
@@ -274,9 +268,6 @@ def parse_job(
                 for name in (START_ATTRIBUTE, contract.START)
             )
         ),
-        has_cron_schedule=any(name in ad for name in _CRON_ATTRIBUTES),
-        was_held="holdreason" in ad or "lastholdreason" in ad,
-        start_count=max(0, parse_integer(ad.get("numshadowstarts")) or 0),
         any_after=parse_integer(ad.get("datalocalityanyafter")),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
         unplaced_universe=_UNPLACED_UNIVERSES.get(parse_integer(ad.get("jobuniverse"))),
@@ -300,7 +291,6 @@ def parse_job(
 
 
 _UNPLACED_UNIVERSES: Mapping[int | None, str] = {7: "scheduler", 9: "grid", 12: "local"}
-_CRON_ATTRIBUTES = ("cronminute", "cronhour", "crondayofmonth", "cronmonth", "crondayofweek")
 _STATUS_ATTRIBUTES = (
     "HoldReason",
     "RemoteHost",

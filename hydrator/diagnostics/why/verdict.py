@@ -174,26 +174,16 @@ def wait_text(
         return _auto_wait_text(job, groups, knowledge, now)
     if job.any_after is None:
         return "the job runs only at sites with all its data (DataLocality = require)"
-    return _end_of_wait_text(job, job.any_after, now, "the job", "insists on")
+    return _end_of_wait_text(job.any_after, now, "the job", "insists on")
 
 
-def _end_of_wait_text(job: JobFacts, any_after: int, now: datetime, subject: str, verb: str) -> str:
+def _end_of_wait_text(any_after: int, now: datetime, subject: str, verb: str) -> str:
     """Return until when *subject*, the job, needs its data, or since when it may run anywhere."""
     at, left = f"{nearest_moment(any_after):%Y-%m-%d %H:%M} UTC", any_after - to_unix(now)
     if left > 0:
         return f"{subject} {verb} its data until {at} (for {format_duration(left)}), then it may run anywhere"
-    return f"{subject} may run anywhere since {at} ({format_duration(-left)} ago){_spent_wait_text(job)}"
-
-
-def _spent_wait_text(job: JobFacts) -> str:
-    """Return why the wait of the job ended before the job needed it; empty if it only waited."""
-    if job.has_cron_schedule:
-        return ": its wait counts from its submission, not from each run of its schedule"
-    if job.start_count:
-        return ": its wait counts from its submission, not from the end of its last run"
-    if job.was_held:
-        return ": its wait counts from its submission, also while it was on hold"
-    return ""
+    why = "its wait counts from its submission, also while it is held, and for each later run"
+    return f"{subject} may run anywhere since {at} ({format_duration(-left)} ago): {why}"
 
 
 def _auto_wait_text(
@@ -304,4 +294,4 @@ def _unpaced_text(job: JobFacts, knowledge: DaemonKnowledge | None, now: datetim
     head = f"no daemon paces the reads of the job ({reason or 'see hydrator status'})"
     if job.any_after is None:
         return head
-    return _end_of_wait_text(job, job.any_after, now, f"{head}: it", "needs")
+    return _end_of_wait_text(job.any_after, now, f"{head}: it", "needs")
