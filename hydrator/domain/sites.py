@@ -9,12 +9,9 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from .model import DatasetState, Did, FilesOnDisk, Provenance, Replica, Seen, Site, Survey
-
-if TYPE_CHECKING:  # every command loads the settings, few load ports
-    from .ports import Catalogue
+from .model import DatasetState, FilesOnDisk, Provenance, Replica, Seen, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,34 +118,6 @@ def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
     if cost == 0:
         return replace(replica, site=site, provenance=provenance)
     return replace(replica, site=site, state=DatasetState.PARTIAL, fraction=1.0 - cost, provenance=provenance)
-
-
-class MappedCatalogue:
-    """A wrapper of a catalogue that translates the sites in its answers by a :class:`SiteMapping`."""
-
-    def __init__(self, inner: "Catalogue", mapping: SiteMapping) -> None:
-        self._inner = inner
-        self._mapping = mapping
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :meth:`hydrator.domain.ports.Catalogue.read`."""
-        survey = self._inner.read(dids)
-        readings = {
-            did: self._mapping.map_reading(reading) if isinstance(reading, Seen) else reading
-            for did, reading in survey.readings.items()
-        }
-        return replace(survey, sites=self._mapping.map_sites(survey.sites), readings=readings)
-
-    def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :meth:`hydrator.domain.ports.Catalogue.find`."""
-        return self._inner.find(patterns)
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 P = TypeVar("P")

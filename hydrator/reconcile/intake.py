@@ -1,4 +1,4 @@
-"""Intake of catalogue answers, in each catalogue's process: check plugins' answers, and clean every text.
+"""Intake of catalogue answers, in each catalogue's process: check plugins' answers, clean texts, map sites.
 
 A reading of a plugin that is not valid becomes Unseen with the reason. A cleaned text is one line of
 printable characters, without secrets. The intake drops search results that are not valid DIDs.
@@ -26,50 +26,115 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.redaction import SECRETS, escape_unprintable, sanitize
+from hydrator.domain.sites import SiteMapping
 from hydrator.domain.untrusted import moment_in_utc
 
 _MOST_BYTES = 2**63 - 1
+MAX_NAME_CHARS = 500
+_MAX_CLEAN_TEXTS = 50_000
 
 
-class CheckedCatalogue:
-    """A wrapper that checks each answer of a catalogue that a plugin provides.
+class IntakeCatalogue:
+    """A catalogue whose answers are clean, and have the site names of slots.
 
     See :class:`hydrator.domain.ports.Catalogue` for the methods.
+
+    Args:
+        inner: the catalogue that answers.
+        mapping: translates the sites in its answers.
+        is_plugin: check each answer; a reading that is not valid becomes Unseen.
+        before_query: called before each query, for example to read renewed secrets.
     """
 
-    def __init__(self, inner: Catalogue) -> None:
+    def __init__(
+        self,
+        inner: Catalogue,
+        mapping: SiteMapping | None = None,
+        *,
+        is_plugin: bool = False,
+        before_query: Callable[[], None] = lambda: None,
+    ) -> None:
         self._inner = inner
+        self._mapping = mapping or SiteMapping()
+        self._is_plugin = is_plugin
+        self._before_query = before_query
+        self._clean_texts: set[str] = set()
+        """Texts that were checked before and need no cleaning."""
 
     @property
     def name(self) -> str:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :meth:`hydrator.domain.ports.Catalogue.read`; a reading that is not valid becomes Unseen.
+        """See :meth:`hydrator.domain.ports.Catalogue.read`.
 
         Raises:
-            CatalogueGarbled: the whole answer is not valid.
+            CatalogueGarbled: the whole answer of a plugin is not valid.
         """
-        survey: Any = self._inner.read(dids)
-        if not isinstance(survey, Survey):
-            raise CatalogueGarbled(self.name, f"the plugin returned a {type(survey).__name__}, not a Survey")
-        problem = _survey_problem(survey)
-        if problem:
-            raise CatalogueGarbled(self.name, f"the plugin's answer is garbled: {problem}")
-        readings = {did: survey.readings[did] for did in dids if did in survey.readings}
+        self._before_query()
+        survey = self._inner.read(dids)
+        if self._is_plugin:
+            survey = _check_survey(self.name, survey, dids)
         return replace(
-            survey, readings={did: _check_reading(did, reading) for did, reading in readings.items()}
+            survey,
+            readings={did: self._take_reading(reading) for did, reading in survey.readings.items()},
+            sites=self._mapping.map_sites(set(map(_clean_site, survey.sites))),
+            unmapped_storages=frozenset(map(_clean_name, survey.unmapped_storages)),
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :meth:`hydrator.domain.ports.Catalogue.find`."""
+        """See :meth:`hydrator.domain.ports.Catalogue.find`; drop matches that are not DIDs."""
+        self._before_query()
         matches = self._inner.find(patterns)
-        if not _is_text_set(matches):
+        if self._is_plugin and not _is_text_set(matches):
             raise CatalogueGarbled(self.name, "the plugin's find() did not return a set of names")
-        return frozenset(matches)
+        return frozenset(filter(_is_did, matches))
 
     def close(self) -> None:
         self._inner.close()
+
+    def _take_reading(self, reading: Reading) -> Reading:
+        if isinstance(reading, Unseen):
+            return Unseen(sanitize(reading.reason))
+        clean = self._clean_reading(reading)
+        return self._mapping.map_reading(clean) if self._mapping else clean
+
+    def _are_clean(self, texts: AbstractSet[str]) -> bool:
+        """Return True if none of *texts* needs cleaning; check only texts that no earlier answer had."""
+        new = texts - self._clean_texts
+        if not all(map(_is_clean, new)):
+            return False
+        if len(self._clean_texts) > _MAX_CLEAN_TEXTS:
+            self._clean_texts.clear()
+        self._clean_texts |= new
+        return True
+
+    def _clean_reading(self, reading: Seen) -> Seen:
+        unreachable_sites, case_variants = reading.unreachable_sites, reading.case_variants
+        is_clean = self._are_clean({text for one in reading.replicas for text in _replica_texts(one)})
+        if is_clean and not unreachable_sites and not case_variants:
+            return reading
+        return replace(
+            reading,
+            replicas=reading.replicas if is_clean else tuple(map(_clean_replica, reading.replicas)),
+            unreachable_sites=frozenset(map(_clean_site, unreachable_sites)),
+            case_variants=frozenset(did for did in case_variants if _is_did(did)),
+        )
+
+
+def _check_survey(name: str, survey: Any, dids: AbstractSet[Did]) -> Survey:  # noqa: ANN401 - a plugin's
+    """Return the *survey* of a plugin with the readings of *dids*; one that is not valid becomes Unseen.
+
+    Raises:
+        CatalogueGarbled: the whole answer is not valid.
+    """
+    if not isinstance(survey, Survey):
+        raise CatalogueGarbled(name, f"the plugin returned a {type(survey).__name__}, not a Survey")
+    problem = _survey_problem(survey)
+    if problem:
+        raise CatalogueGarbled(name, f"the plugin's answer is garbled: {problem}")
+    readings = {did: survey.readings[did] for did in dids if did in survey.readings}
+    return replace(survey, readings={did: _check_reading(did, reading) for did, reading in readings.items()})
 
 
 def _check_reading(did: Did, reading: Reading) -> Reading:
@@ -132,74 +197,6 @@ def _is_time(value: object) -> bool:
 
 def _is_text_set(names: object) -> bool:
     return isinstance(names, AbstractSet) and all(isinstance(name, str) for name in names)
-
-
-MAX_NAME_CHARS = 500
-_MAX_CLEAN_TEXTS = 50_000
-
-
-class CleanCatalogue:
-    """A catalogue that cleans the texts in the answers of another catalogue.
-
-    See :class:`hydrator.domain.ports.Catalogue` for the methods.
-
-    Args:
-        inner: the catalogue that answers.
-        before_query: called before each query, for example to read renewed secrets.
-    """
-
-    def __init__(self, inner: Catalogue, before_query: Callable[[], None] = lambda: None) -> None:
-        self._inner = inner
-        self._before_query = before_query
-        self._clean_texts: set[str] = set()
-        """Texts that were checked before and need no cleaning."""
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :meth:`hydrator.domain.ports.Catalogue.read`."""
-        self._before_query()
-        survey = self._inner.read(dids)
-        return replace(
-            survey,
-            readings={did: self._clean_reading(reading) for did, reading in survey.readings.items()},
-            sites=frozenset(map(_clean_site, survey.sites)),
-            unmapped_storages=frozenset(map(_clean_name, survey.unmapped_storages)),
-        )
-
-    def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :meth:`hydrator.domain.ports.Catalogue.find`; drop matches that are not DIDs."""
-        self._before_query()
-        return frozenset(did for did in self._inner.find(patterns) if _is_did(did))
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def _are_clean(self, texts: AbstractSet[str]) -> bool:
-        """Return True if none of *texts* needs cleaning; check only texts that no earlier answer had."""
-        new = texts - self._clean_texts
-        if not all(map(_is_clean, new)):
-            return False
-        if len(self._clean_texts) > _MAX_CLEAN_TEXTS:
-            self._clean_texts.clear()
-        self._clean_texts |= new
-        return True
-
-    def _clean_reading(self, reading: Reading) -> Reading:
-        if isinstance(reading, Unseen):
-            return Unseen(sanitize(reading.reason))
-        unreachable_sites, case_variants = reading.unreachable_sites, reading.case_variants
-        is_clean = self._are_clean({text for one in reading.replicas for text in _replica_texts(one)})
-        if is_clean and not unreachable_sites and not case_variants:
-            return reading
-        return replace(
-            reading,
-            replicas=reading.replicas if is_clean else tuple(map(_clean_replica, reading.replicas)),
-            unreachable_sites=frozenset(map(_clean_site, unreachable_sites)),
-            case_variants=frozenset(did for did in case_variants if _is_did(did)),
-        )
 
 
 def _replica_texts(replica: Replica) -> tuple[str, ...]:

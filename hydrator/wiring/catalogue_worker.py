@@ -14,9 +14,9 @@ from adapters.catalogue_server import CatalogueServer, describe_error
 from adapters.remote import ObjectServer
 from adapters.worker import Answer, Message, send_part, serve
 from hydrator.domain.ports import Catalogue, FileLister
-from hydrator.domain.sites import MappedCatalogue, SiteMapping
+from hydrator.domain.sites import SiteMapping
 from hydrator.domain.staging_ports import Stager
-from hydrator.reconcile.intake import CheckedCatalogue, CleanCatalogue
+from hydrator.reconcile.intake import IntakeCatalogue
 from hydrator.wiring import system_clock
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def build_answer() -> Answer:
                 return {"ok": None}
         except Exception as error:  # noqa: BLE001  (the daemon decides what to do)
             return describe_error(error)
-        catalogue: Catalogue = bare if isinstance(bare, CleanCatalogue) else CleanCatalogue(bare)
-        server = CatalogueServer(MappedCatalogue(catalogue, mapping) if mapping else catalogue, bare)
+        catalogue = bare if isinstance(bare, IntakeCatalogue) else IntakeCatalogue(bare, mapping)
+        server = CatalogueServer(catalogue, bare)
         return {"ok": None}
 
     return answer
@@ -82,7 +82,7 @@ def build_directory(name: str, options: Mapping[str, Any]) -> Catalogue:
     return create_catalogue(directory.catalogue, "directory", name, options, system_clock)
 
 
-def build_plugin(kind: str, name: str, options: Mapping[str, Any]) -> Catalogue:
+def build_plugin(kind: str, name: str, options: Mapping[str, Any], mapping: SiteMapping) -> Catalogue:
     """Build the catalogue of a plugin; its secret files are read again before each query.
 
     Raises:
@@ -92,7 +92,7 @@ def build_plugin(kind: str, name: str, options: Mapping[str, Any]) -> Catalogue:
     from hydrator.wiring.secrets import register_secrets
 
     catalogue = create_catalogue(load_factory(kind), kind, name, options, system_clock)
-    return CleanCatalogue(CheckedCatalogue(catalogue), lambda: register_secrets(options))
+    return IntakeCatalogue(catalogue, mapping, is_plugin=True, before_query=lambda: register_secrets(options))
 
 
 def connect(

@@ -311,7 +311,7 @@ def _choose_recipe(source: Source, settings: Settings, mapping: SiteMapping) -> 
     if isinstance(source, PluginSource) and source.type == DIRECTORY:
         return partial(build_directory, source.name, dict(source.options))
     if isinstance(source, PluginSource):
-        return partial(build_plugin, source.type, source.name, dict(source.options))
+        return partial(build_plugin, source.type, source.name, dict(source.options), mapping)
     capabilities = settings.site_capabilities
     service = _service(source.name, capabilities.url, capabilities) if capabilities.url else None
     if isinstance(source, RucioSource):

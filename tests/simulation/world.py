@@ -25,7 +25,7 @@ from hydrator.daemon.process import ServiceManager
 from hydrator.daemon.runtime import Machine
 from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
-from hydrator.domain.sites import MappedCatalogue
+from hydrator.reconcile.intake import IntakeCatalogue
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.rates import RateTable
 from hydrator.reconcile.state import Approve
@@ -438,7 +438,7 @@ class World:
         pool = PoolParts(None, {}, None, None, None, None, None)
         return Parts(
             settings=settings,
-            catalogues=tuple(MappedCatalogue(one, mapping) if mapping else one for one in catalogues),
+            catalogues=tuple(IntakeCatalogue(one, mapping) if mapping else one for one in catalogues),
             publish_targets=(
                 PublishTarget(SimulatedPublisher(self, process, "file"), always),
                 PublishTarget(web_publisher, always),

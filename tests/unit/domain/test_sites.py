@@ -13,7 +13,8 @@ from adapters.rucio.states import dataset_replicas
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.config import Settings
 from hydrator.domain.model import DatasetState, Seen, Site
-from hydrator.domain.sites import MappedCatalogue, SiteMapping
+from hydrator.domain.sites import SiteMapping
+from hydrator.reconcile.intake import IntakeCatalogue
 from testbed.dmapi_standin import CLIENT, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import ONCE
 from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL, replica, seen
@@ -79,7 +80,7 @@ def test_a_catalogue_reads_the_replicas_of_a_neighbour():
     known = SiteMapping(read_costs={CAM: {RAL: 0}})
     inner = MemoryCatalogue("memory", [replica(L1, RAL)], [RAL], clock=lambda: NOON)
 
-    said = MappedCatalogue(inner, known).read({L1, L2})
+    said = IntakeCatalogue(inner, known).read({L1, L2})
     assert said.sites == {CAM, RAL}
     assert said.readings[L2] == Seen(NOON)
 

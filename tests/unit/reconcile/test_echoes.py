@@ -13,7 +13,7 @@ from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable, HydratorError
 from hydrator.domain.model import DatasetState, Did, Provenance, Replica, Seen, Site, Survey, Unseen
 from hydrator.domain.redaction import SECRETS
-from hydrator.reconcile.intake import CleanCatalogue
+from hydrator.reconcile.intake import IntakeCatalogue
 from testbed.loopback import LoopbackRequest, LoopbackServer
 from tests.memory import MemoryCatalogue
 from tests.rucio_fixtures import catalogues
@@ -199,7 +199,7 @@ def test_texts_of_an_answer_show_no_secret_and_steer_no_terminal():
         },
         frozenset({EVIL}),
     )
-    seen = CleanCatalogue(Says(survey)).read({L1})
+    seen = IntakeCatalogue(Says(survey)).read({L1})
     shows_nothing(str(seen.readings[L1].replicas[0].provenance.reason))
     (replica,) = seen.readings[L1].replicas
     assert replica.site == f"UK{SHOWN}"
@@ -215,7 +215,7 @@ def test_a_secret_in_any_text_of_an_answer_is_hidden(field):
     SECRETS.keep(SECRET)
     told = Provenance(**{field: f"x {SECRET}"})
     held = Replica(L1, Site("UK"), DatasetState.AVAILABLE, storage=f"x {SECRET}", provenance=told)
-    catalogue = CleanCatalogue(Says(Survey("plugin", NOON, frozenset(), {L1: Seen(NOON, (held,))})))
+    catalogue = IntakeCatalogue(Says(Survey("plugin", NOON, frozenset(), {L1: Seen(NOON, (held,))})))
     for _ in range(2):
         (replica,) = catalogue.read({L1}).readings[L1].replicas
         assert (getattr(replica.provenance, field), replica.storage) == ("x [secret]", "x [secret]")
@@ -224,7 +224,7 @@ def test_a_secret_in_any_text_of_an_answer_is_hidden(field):
 def test_an_answer_with_nothing_to_clean_is_passed_on_as_it_is():
     held = Replica(L1, Site("Zürich"), DatasetState.AVAILABLE)
     survey = Survey("plugin", NOON, frozenset({Site("Zürich")}), {L1: Seen(NOON, (held,))})
-    catalogue = CleanCatalogue(Says(survey))
+    catalogue = IntakeCatalogue(Says(survey))
     for _ in range(2):
         assert catalogue.read({L1}) == survey
         assert catalogue.read({L1}).readings[L1] is survey.readings[L1]
@@ -239,7 +239,7 @@ def test_search_returns_only_names_that_jobs_can_use():
         Did("lofar:" + "x" * 600),
         Did("lofar"),
     ]
-    assert CleanCatalogue(Says(found=found)).find(["*"]) == {L1}
+    assert IntakeCatalogue(Says(found=found)).find(["*"]) == {L1}
 
 
 def test_a_plugins_secrets_are_looked_up_before_each_question(tmp_path):
@@ -251,5 +251,5 @@ def test_a_plugins_secrets_are_looked_up_before_each_question(tmp_path):
     for secret in (SECRET, TOKEN):
         file.write_text(secret)
         with pytest.raises(CatalogueUnreachable) as caught:
-            CleanCatalogue(Says(error=f"you sent {secret}"), renew).read({L1})
+            IntakeCatalogue(Says(error=f"you sent {secret}"), before_query=renew).read({L1})
         shows_nothing(str(caught.value))

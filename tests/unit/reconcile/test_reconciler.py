@@ -28,9 +28,10 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.ports import Resources, SlotGroup
-from hydrator.domain.sites import MappedCatalogue, SiteMapping
+from hydrator.domain.sites import SiteMapping
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import evaluate
+from hydrator.reconcile.intake import IntakeCatalogue
 from hydrator.reconcile.publish import PublishTarget, apply_plan
 from hydrator.reconcile.reconciler import Reconciler, read_all
 from hydrator.reconcile.result import CycleReport
@@ -644,7 +645,7 @@ def test_an_answer_under_other_site_names_does_not_replace_an_ad_after_a_lost_st
     world.other.replicas = (replica(L2, CAM),)
     world.run()
     renamed = SiteMapping(aliases={CAM: Site("ELSEWHERE")})
-    catalogues = [MappedCatalogue(one, renamed) for one in (world.catalogue, world.other)]
+    catalogues = [IntakeCatalogue(one, renamed) for one in (world.catalogue, world.other)]
     lost(world, rules=settings_with(pins={L1, L2}), catalogues=catalogues)
     world.ask_and_run()
     with Store.open_to_write(tmp_path) as store:

@@ -7,7 +7,7 @@ import pytest
 
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import DatasetState, Provenance, Replica, Seen, Unseen
-from hydrator.reconcile.intake import CheckedCatalogue
+from hydrator.reconcile.intake import IntakeCatalogue
 from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, L2, NOON, RAL, replica, settings_with
@@ -17,27 +17,29 @@ from tests.unit.reconcile.cycles import build_cycle
 NAIVE = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - a mistake, on purpose
 
 
-class TestCheckedCatalogue(SiteBySiteCatalogueContract):
+class TestIntakeOfAPlugin(SiteBySiteCatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
 
     def make_catalogue(self, *replicas):
-        return CheckedCatalogue(MemoryCatalogue("memory", replicas))
+        return IntakeCatalogue(MemoryCatalogue("memory", replicas), is_plugin=True)
 
     def make_failing_catalogue(self):
-        return CheckedCatalogue(MemoryCatalogue("memory", is_broken=True))
+        return IntakeCatalogue(MemoryCatalogue("memory", is_broken=True), is_plugin=True)
 
     def make_catalogue_with_unreachable_site(self, site, *replicas):
-        return CheckedCatalogue(MemoryCatalogue("memory", replicas, unreachable_sites={site}))
+        return IntakeCatalogue(MemoryCatalogue("memory", replicas, unreachable_sites={site}), is_plugin=True)
 
 
-def answering(change) -> CheckedCatalogue:
+def answering(change) -> IntakeCatalogue:
     """A plugin whose survey is changed by *change*."""
 
     class Odd(MemoryCatalogue):
         def read(self, dids):
             return change(super().read(dids))
 
-    return CheckedCatalogue(Odd("odd", (replica(L1, CAM), replica(L2, RAL)), clock=lambda: NOON))
+    return IntakeCatalogue(
+        Odd("odd", (replica(L1, CAM), replica(L2, RAL)), clock=lambda: NOON), is_plugin=True
+    )
 
 
 def about_l1(reading):
@@ -90,7 +92,7 @@ def test_a_cycle_goes_on_with_a_garbled_reading(reading):
 
 def test_a_good_reading_is_left_as_it_is():
     seen = Seen(NOON, (GOOD,), bytes_total=12, unreachable_sites=frozenset({RAL}))
-    assert about_l1(seen).read({L1}).readings[L1] is seen
+    assert about_l1(seen).read({L1}).readings[L1] == seen
 
 
 @pytest.mark.parametrize(
@@ -117,4 +119,4 @@ def test_found_names_that_are_none_are_garbled():
     inner = MemoryCatalogue("odd")
     inner.find = lambda patterns: ["lofar:L1"]
     with pytest.raises(CatalogueGarbled):
-        CheckedCatalogue(inner).find(["*"])
+        IntakeCatalogue(inner, is_plugin=True).find(["*"])
