@@ -13,11 +13,11 @@ from typing import Any
 
 from hydrator.config import Settings
 from hydrator.domain.model import (
+    ActionKind,
     DatasetState,
     Demand,
     Did,
     Plan,
-    Publish,
     PublishedAd,
     Replica,
     Survey,
@@ -92,7 +92,7 @@ def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
     taken["peak_mib"] = peak_mib()
     taken["left_out"] = sum(len(draft.omitted_entries) for draft in after.drafts.values())
     taken["ad_bytes"] = sum(len(ad.text) for ad in after.ads.values())
-    taken["published"] = sum(isinstance(action, Publish) for action in todo)
+    taken["published"] = sum(action.kind is ActionKind.PUBLISH for action in todo)
     tracemalloc.start()
     cycle(ReconcileState(), first, demand, budget)
     taken["traced_peak_mib"] = tracemalloc.get_traced_memory()[1] / 2**20

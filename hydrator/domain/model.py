@@ -385,54 +385,26 @@ class PublishedAd:
     open_until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Send *ad*, because it is new or its content changed."""
+class ActionKind(StrEnum):
+    """The kinds of actions of a plan."""
 
-    ad: SiteAd
-    reason: str
-
-    @property
-    def site(self) -> Site:
-        return self.ad.site
+    PUBLISH = "publish"  # send an ad that is new, or whose content changed
+    REFRESH = "refresh"  # send the same content again, but newer as_of, before the published copy expires
+    KEEP = "keep"  # keep the published ad and its age; if the ad is known, send it again unchanged
+    WITHDRAW = "withdraw"  # remove the ad: the operator retired the site
+    NOOP = "noop"  # the published ad equals the desired one
 
 
 @dataclass(frozen=True, slots=True)
-class Refresh:
-    """Send *ad* again before the published copy expires: same content, but newer ``as_of``."""
+class Action:
+    """One action of a plan: what to do about the ad of a site. It sends *ad*, if there is one."""
 
-    ad: SiteAd
-
-    @property
-    def site(self) -> Site:
-        return self.ad.site
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Keep the site's published ad and its age. If *ad* is known, send it again unchanged."""
-
+    kind: ActionKind
     site: Site
-    reason: str
+    reason: str = ""
     ad: SiteAd | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Remove the site's ad: the operator retired the site."""
-
-    site: Site
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoOp:
-    """No action: the published ad equals the desired one."""
-
-    site: Site
-
-
-Action = Publish | Refresh | Keep | Withdraw | NoOp
 Plan = tuple[Action, ...]
 
 

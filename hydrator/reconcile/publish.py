@@ -37,18 +37,14 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import (
     Action,
+    ActionKind,
     Did,
-    Keep,
-    NoOp,
     Plan,
-    Publish,
     PublishedAd,
-    Refresh,
     Seen,
     Site,
     SiteAd,
     Survey,
-    Withdraw,
     to_unix,
 )
 from hydrator.domain.ports import Clock, Publisher, RejectionReporter
@@ -118,18 +114,19 @@ def _action(
     withheld_reasons: Mapping[Site, str],
 ) -> Action:
     if site in retired:
-        return Withdraw(site, "the site is retired in the configuration")
+        return Action(ActionKind.WITHDRAW, site, "the site is retired in the configuration")
     if ad is None:
-        return Keep(
+        return Action(
+            ActionKind.KEEP,
             site,
             withheld_reasons.get(
                 site, "the daemon has no facts about the site; add the site to sites.retired to remove its ad"
             ),
         )
     if published_ad is None:
-        return Publish(ad, "not published")
+        return Action(ActionKind.PUBLISH, site, "not published", ad)
     if published_ad.generation != ad.generation:
-        return Publish(ad, f"replaces generation {published_ad.generation}")
+        return Action(ActionKind.PUBLISH, site, f"replaces generation {published_ad.generation}", ad)
     is_newer = to_unix(ad.as_of) != to_unix(published_ad.as_of)
     # If the clock was set back, the published as_of may be in the future. Jobs would take that ad for
     # fresh until then, so the ad is due at once.
@@ -138,10 +135,10 @@ def _action(
     age = abs(now - published_ad.received_at)
     is_due = (is_ahead or age >= policy.refresh_after) and (is_newer or policy.has_expiring_ads)
     if not is_due and (ad.open_until is None or _has_openings(ad, published_ad)):
-        return NoOp(site)
+        return Action(ActionKind.NOOP, site)
     if to_unix(ad.as_of) > to_unix(published_ad.as_of):
-        return Refresh(ad)
-    return Keep(site, f"no newer facts since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)
+        return Action(ActionKind.REFRESH, site, ad=ad)
+    return Action(ActionKind.KEEP, site, f"no newer facts since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)
 
 
 MAX_WITHHOLD: Final = timedelta(minutes=10)
@@ -368,7 +365,7 @@ class PublishTargets:
 def apply_plan(actions: Plan, publisher: Publisher, bugs: BugReporter | None = None) -> PublishResult:
     """Execute *actions*, then read the ads back. The result lists the sites whose ads are not as planned."""
     to_send = ads_to_send(actions)
-    to_withdraw = frozenset(action.site for action in actions if isinstance(action, Withdraw))
+    to_withdraw = frozenset(action.site for action in actions if action.kind is ActionKind.WITHDRAW)
     try:
         if to_send:
             publisher.publish(to_send)
@@ -388,8 +385,7 @@ def apply_plan(actions: Plan, publisher: Publisher, bugs: BugReporter | None = N
 
 def ads_to_send(actions: Plan) -> list[SiteAd]:
     """Return the ads that the publisher must receive for *actions*."""
-    sending = (action for action in actions if isinstance(action, Publish | Refresh | Keep))
-    return [action.ad for action in sending if action.ad is not None]
+    return [action.ad for action in actions if action.ad is not None]
 
 
 def publish_result(

@@ -462,8 +462,7 @@ def _view_plan(report: "CycleReport") -> Iterator[ActionView]:
     """Yield the actions of each publisher, then the held changes, which have no publisher."""
     for result in report.results:
         for action in result.plan:
-            ad, why = getattr(action, "ad", None), getattr(action, "reason", "")
-            yield _view_action(result.publisher, action.site, type(action).__name__.lower(), why, ad)
+            yield _view_action(result.publisher, action.site, action.kind, action.reason, action.ad)
     for site, reason in report.held_reasons.items():
         yield _view_action(None, site, "held", reason, report.evaluation.ads.get(site))
 

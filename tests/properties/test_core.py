@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hydrator.domain.ads.set_answers import read_shares
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
+    ActionKind,
     DatasetState,
     Demand,
     Did,
@@ -18,7 +19,6 @@ from hydrator.domain.model import (
     SiteAd,
     SiteFacts,
     Snapshot,
-    Withdraw,
     parse_did,
     to_unix,
 )
@@ -178,7 +178,7 @@ def test_applying_a_plan_reaches_the_desired_ads_and_then_rests(there, desired, 
     todo = decide()
     assert todo == decide()
     assert [action.site for action in todo] == sorted({action.site for action in todo})
-    assert {action.site for action in todo if isinstance(action, Withdraw)} == retired & set(there)
+    assert {action.site for action in todo if action.kind is ActionKind.WITHDRAW} == retired & set(there)
     assert apply_plan(todo, publisher).unconfirmed_sites == ()
     for site, ad_there in publisher.ads.items():
         assert site not in retired

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import Keep, NoOp, Publish, Refresh, Withdraw
+from hydrator.domain.model import Action, ActionKind
 from hydrator.reconcile.publish import Policy, apply_plan, plan
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, published
 from tests.memory import MemoryPublisher
@@ -22,22 +22,26 @@ def decide(there, desired, *, retired=frozenset(), now=NOON, policy=EXPIRES):
 
 
 def test_an_ad_that_is_not_there_is_published():
-    assert decide({}, [ad(L1)]) == (Publish(ad(L1), "not published"),)
+    assert decide({}, [ad(L1)]) == (Action(ActionKind.PUBLISH, CAM, "not published", ad(L1)),)
 
 
 @pytest.mark.parametrize("there", [2, 4])
 def test_another_generation_is_replaced_and_named_also_a_higher_one(there):
     wanted = ad(L1, generation=3)
     assert decide(published(ad(generation=there)), [wanted]) == (
-        Publish(wanted, f"replaces generation {there}"),
+        Action(ActionKind.PUBLISH, CAM, f"replaces generation {there}", wanted),
     )
 
 
 @pytest.mark.parametrize("policy", [EXPIRES, FOR_EVER])
 def test_ad_with_a_newer_reading_is_sent_again_once_due(policy):
     new = ad(L1, at=LATER)
-    assert decide(published(ad(L1)), [new], now=LATER - SECOND, policy=policy) == (NoOp(CAM),)
-    assert decide(published(ad(L1)), [new], now=LATER, policy=policy) == (Refresh(new),)
+    assert decide(published(ad(L1)), [new], now=LATER - SECOND, policy=policy) == (
+        Action(ActionKind.NOOP, CAM),
+    )
+    assert decide(published(ad(L1)), [new], now=LATER, policy=policy) == (
+        Action(ActionKind.REFRESH, CAM, ad=new),
+    )
 
 
 def opened(*dids, until=LATER, **more):
@@ -49,13 +53,13 @@ def opened(*dids, until=LATER, **more):
 def test_ad_with_openings_that_are_not_there_is_sent_at_once(policy, at):
     """With and without newer facts: jobs that may read from elsewhere now must not wait for a refresh."""
     (action,) = decide(published(ad(L1)), [opened(L1, at=at)], now=NOON + SECOND, policy=policy)
-    assert isinstance(action, Keep if at == NOON else Refresh)
+    assert action.kind is (ActionKind.KEEP if at == NOON else ActionKind.REFRESH)
     assert action.ad.open_until == LATER
 
 
 def test_ad_whose_openings_are_there_is_not_sent_again():
-    assert decide(published(opened(L1)), [opened(L1)], now=NOON + SECOND) == (NoOp(CAM),)
-    assert decide(published(opened(L1)), [ad(L1)], now=NOON + SECOND) == (NoOp(CAM),), (
+    assert decide(published(opened(L1)), [opened(L1)], now=NOON + SECOND) == (Action(ActionKind.NOOP, CAM),)
+    assert decide(published(opened(L1)), [ad(L1)], now=NOON + SECOND) == (Action(ActionKind.NOOP, CAM),), (
         "they end by themselves"
     )
 
@@ -71,42 +75,48 @@ def test_openings_that_were_not_read_back_are_unconfirmed():
 
 def test_an_ad_without_news_is_held_with_the_age_it_has_before_it_expires():
     action = decide(published(ad(L1)), [ad(L1)], now=LATER)
-    assert action == (Keep(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", ad(L1)),)
+    assert action == (Action(ActionKind.KEEP, CAM, "no newer facts since 2026-11-21 12:00:00 UTC", ad(L1)),)
 
 
 def test_part_of_a_second_is_no_news():
     read = ad(L1, at=NOON + HALF)
     (action,) = decide(published(ad(L1, at=NOON)), [read], now=LATER)
-    assert action == Keep(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", read)
+    assert action == Action(ActionKind.KEEP, CAM, "no newer facts since 2026-11-21 12:00:00 UTC", read)
 
 
 @pytest.mark.parametrize("now", [NOON, LATER, NOON + 1000 * HOUR])
 def test_ad_without_news_is_not_sent_again_where_ads_do_not_expire(now):
-    assert decide(published(ad(L1)), [ad(L1)], now=now, policy=FOR_EVER) == (NoOp(CAM),)
+    assert decide(published(ad(L1)), [ad(L1)], now=now, policy=FOR_EVER) == (Action(ActionKind.NOOP, CAM),)
 
 
 def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
     old = ad(L1)
     there = published(ad(L1, at=NOON + MINUTE))
-    hold = Keep(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", old)
+    hold = Action(ActionKind.KEEP, CAM, "no newer facts since 2026-11-21 12:00:00 UTC", old)
     assert decide(there, [old], now=LATER) == (hold,)
 
 
 def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
     (action,) = decide(published(ad(L1)), [], now=NOON + 1000 * HOUR)
-    assert action == Keep(
-        CAM, "the daemon has no facts about the site; add the site to sites.retired to remove its ad", None
+    assert action == Action(
+        ActionKind.KEEP,
+        CAM,
+        "the daemon has no facts about the site; add the site to sites.retired to remove its ad",
+        None,
     )
 
 
 def test_retired_site_alone_is_withdrawn_even_with_a_desired_ad():
     there = published(ad(L1, site=CAM), ad(L1, site=RAL))
     actions = decide(there, [ad(L2, site=CAM), ad(L1, site=RAL)], retired={CAM})
-    assert actions == (Withdraw(CAM, "the site is retired in the configuration"), NoOp(RAL))
+    assert actions == (
+        Action(ActionKind.WITHDRAW, CAM, "the site is retired in the configuration"),
+        Action(ActionKind.NOOP, RAL),
+    )
 
 
 def test_ad_received_shortly_after_now_is_not_due():
-    assert decide(published(ad(L1), heard=NOON + MINUTE), [ad(L1)]) == (NoOp(CAM),)
+    assert decide(published(ad(L1), heard=NOON + MINUTE), [ad(L1)]) == (Action(ActionKind.NOOP, CAM),)
 
 
 def test_ad_received_far_in_the_future_is_due():
