@@ -53,7 +53,7 @@ def path_known_clause(site_attributes: Sequence[str]) -> str:
 
 
 def retry_elsewhere(
-    requirements: str,
+    clauses: Sequence[str],
     site_attributes: Sequence[str],
     *,
     tries: int = TRIES,
@@ -70,19 +70,20 @@ def retry_elsewhere(
     ``requirements`` and ``periodic_hold``, so the description must not set them itself.
 
     Args:
-        requirements: the job's own Requirements expression; may be empty.
+        clauses: expressions for the job's Requirements; blank ones do not count.
         site_attributes: as for :func:`avoid_missed_sites_clause`.
         tries: the number of misses after which the schedd holds the job, 1 or more.
         data_sites: the sites that have the job's data; empty if they are not known.
         grace_seconds: after its last miss the job waits this many seconds for a site that is not in
             *data_sites*.
     """
-    own = f"({requirements}) && " if requirements.strip() else ""
+    own = [f"({clause})" for clause in clauses if clause.strip()]
+    requirements = " && ".join([*own, avoid_missed_sites_clause(site_attributes)])
     has_missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED_EXIT_STATUS}"
     is_repeated = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
     is_last_try = "(NumJobCompletions > JobMaxRetries) =?= true"
     return [
-        f"requirements = {own}{avoid_missed_sites_clause(site_attributes)}",
+        f"requirements = {requirements}",
         f"job_machine_attrs = {', '.join(_site_attribute_names(site_attributes))}",
         "job_machine_attrs_history_length = 1",
         # with max_retries, condor_submit adds its own conditions to on_exit_remove

@@ -121,7 +121,7 @@ def test_parsets_are_those_that_rapthor_ships():
 @pytest.mark.parametrize("name", NAMES)
 def test_rapthor_reads_what_the_slot_has_and_nothing_of_the_other_machine(slot, name):
     text = made_for_another_machine(name)
-    told = "\n".join(job_parset(parse_parset(text.encode(), name), {})[1].sentences)
+    told = "\n".join(job_parset(parse_parset(text.encode(), name), {})[1])
     assert all(f"{option} = {value}" in told for option, value in ANOTHER_MACHINE.items())
     assert "unknown" not in told
     done = slot.run(text, "--read-only")

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from hydrator.config import Settings
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
@@ -117,22 +116,14 @@ def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
 
 
 def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple[set[Did], dict[str, str]]:
-    """Query all *catalogues* at once; return the matching DIDs, and the reason for each failed catalogue."""
-
-    def query(catalogue: Catalogue) -> Collection[Did] | CatalogueError:
-        try:
-            return catalogue.find(patterns)
-        except CatalogueError as error:
-            return error
-
+    """Query all *catalogues*; return the matching DIDs, and the reason for each failed catalogue."""
     dids: set[Did] = set()
     failures = {}
-    with ThreadPoolExecutor(len(catalogues) or 1) as pool:
-        for catalogue, answer in zip(catalogues, pool.map(query, catalogues), strict=True):
-            if isinstance(answer, CatalogueError):
-                failures[catalogue.name] = answer.reason
-            else:
-                dids.update(answer)
+    for catalogue in catalogues:
+        try:
+            dids.update(catalogue.find(patterns))
+        except CatalogueError as error:
+            failures[catalogue.name] = error.reason
     return dids, failures
 
 

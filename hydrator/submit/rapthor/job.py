@@ -123,7 +123,7 @@ def job_lines(
         "",
         "# if data is missing at a site, the wrapper ends the job, and the schedd tries another site",
         *retry_elsewhere(
-            _join_clauses(
+            (
                 run.options.requirements,
                 gpu.requirement if gpu else "",
                 "" if path_sites is None else path_known_clause(site_attributes),
@@ -203,11 +203,6 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
         # also where the negotiator has no term for it; a schedd without the transform sets no rank of ours
         f"rank = {f'({rank}) + ' if rank else ''}(MY.DataLocalityRank ?: 0.0)",
     ]
-
-
-def _join_clauses(*clauses: str) -> str:
-    given = [clause for clause in clauses if clause.strip()]
-    return " && ".join(f"({clause})" for clause in given) if len(given) > 1 else "".join(given)
 
 
 def _reject_unfit(container: str | None, input_files: Sequence[str]) -> None:

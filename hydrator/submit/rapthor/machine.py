@@ -8,8 +8,8 @@ import configparser
 import difflib
 import io
 import re
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from hydrator.domain.redaction import SECRET_PLACEHOLDER
 
@@ -85,31 +85,17 @@ def spelling_questions(parset: Parset) -> list[str]:
     return questions
 
 
-@dataclass(frozen=True, slots=True)
-class MachineChanges:
-    """The options of the user's parset that speak of a machine, as ``NAME = VALUE``, by what the job does."""
-
-    replaced: list[str] = field(default_factory=list)
-    placed: list[str] = field(default_factory=list)
-    limited: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    filled: list[str] = field(default_factory=list)
-
-    @property
-    def sentences(self) -> list[str]:
-        """One sentence for each kind of change that there is."""
-        by_kind = {
-            "the job runs on one machine: ": self.replaced,
-            "the job's scratch folder and the paths at its site replace ": self.placed,
-            "the job gets at most what its slot (--cpus, --memory-gb) has of ": self.limited,
-            "unknown options that may speak of another machine; they stay unchanged: ": self.unknown,
-            "the job fills in {input_ms}, {scratch}, {cores} and {memory_gb}, also in ": self.filled,
-        }
-        return [kind + ", ".join(texts) for kind, texts in by_kind.items() if texts]
+_Changes = defaultdict[str, list[str]]
+"""Options of the user's parset, as ``NAME = VALUE``, by what the job does with them."""
+_REPLACED = "the job runs on one machine: "
+_PLACED = "the job's scratch folder and the paths at its site replace "
+_LIMITED = "the job gets at most what its slot (--cpus, --memory-gb) has of "
+_UNKNOWN = "unknown options that may speak of another machine; they stay unchanged: "
+_FILLED = "the job fills in {input_ms}, {scratch}, {cores} and {memory_gb}, also in "
 
 
-def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineChanges]:
-    """Return the parset that HTCondor transfers with the job, and its changes for one slot.
+def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Return the parset that HTCondor transfers with the job, and one sentence for each kind of change.
 
     The job wrapper fills in ``{input_ms}``, ``{scratch}``, ``{cores}`` and ``{memory_gb}`` at the start of
     the job, because the site and the slot are not known earlier. The new parset has no comments.
@@ -120,7 +106,7 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
     """
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_dict({"cluster": {}, **parset.sections})
-    changes = MachineChanges()
+    changes = _Changes(list)
     for section, options in parset.sections.items():
         for option, text in options.items():
             value = _slot_value(parset, section, option, text, changes)
@@ -129,7 +115,7 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
             else:
                 parser[section][option] = value
             if value == text and _PLACEHOLDER.search(f"[{section}] {option} = {text}"):
-                changes.filled.append(f"[{section}] {_show(option, text)}")
+                changes[_FILLED].append(f"[{section}] {_show(option, text)}")
     for option in _ALWAYS_SET:
         if parser["cluster"].get(option, "") in (*UNSET_VALUES, "0"):
             parser["cluster"][option] = _sized(parset, option, _CLUSTER_RULES[option], 0)
@@ -140,34 +126,35 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineCh
             values[option] = repr(paths) if option == "normalization_skymodels" else paths[0]
     for option, value in values.items():
         section = FILE_OPTIONS.get(option, "global")
-        changes.placed.append(_show(option, parset.sections[section][option]))
+        changes[_PLACED].append(_show(option, parset.sections[section][option]))
         parser[section][option] = value
     written = io.StringIO()
     parser.write(written)
     origin = printable_line(parset.origin)
-    return f"# the job's copy of {origin}, by `hydrator submit rapthor`\n{written.getvalue()}", changes
+    sentences = [kind + ", ".join(texts) for kind, texts in changes.items()]
+    return f"# the job's copy of {origin}, by `hydrator submit rapthor`\n{written.getvalue()}", sentences
 
 
-def _slot_value(parset: Parset, section: str, option: str, text: str, changes: MachineChanges) -> str | None:
+def _slot_value(parset: Parset, section: str, option: str, text: str, changes: _Changes) -> str | None:
     """Return the value of an option in the job, None to remove it; note the change in *changes*."""
     rule = MACHINE_OPTIONS.get(section, {}).get(option)
     written = _show(option, text)
     if rule is None:
         if section == "cluster" or _MACHINE_WORD.search(option):
-            changes.unknown.append(f"[{section}] {written}")
+            changes[_UNKNOWN].append(f"[{section}] {written}")
         return text
     if rule == _KEEP or text.strip() in (*UNSET_VALUES, "0", *(_LOCAL_SERVICES if rule == _REMOVE else ())):
         return text
     if rule == _REMOVE:
-        changes.replaced.append(f"{written} is removed")
+        changes[_REPLACED].append(f"{written} is removed")
         return None
     if rule in ("{cores}", "{memory_gb}"):
-        changes.limited.append(written)
+        changes[_LIMITED].append(written)
         return _sized(parset, option, rule, _whole_number(text))
     if rule != text:
         value = "the job's scratch folder" if rule == "{scratch}" else rule
         hint = " (--container IMAGE runs the whole job in one)" if option == "use_container" else ""
-        changes.replaced.append(f"{written} is now {value}{hint}")
+        changes[_REPLACED].append(f"{written} is now {value}{hint}")
     return rule
 
 

@@ -57,13 +57,13 @@ class DagNode:
 class DagReference:
     """A statement that refers to another DAG file; it begins at byte ``start`` and ends at byte ``end``.
 
-    ``words`` are its words with their quotes; the word at ``file_index`` names the file. ``name`` is the name
-    of the splice or the sub-DAG, None for an INCLUDE. ``folder`` is the folder after DIR: ``file``, and all
-    file names in the other DAG file, are relative to this folder.
+    ``words`` are its words before the file's name, with their quotes, and ``options`` those after it.
+    ``name`` is the name of the splice or the sub-DAG, None for an INCLUDE. ``file``, and all file names in
+    the other DAG file, are relative to ``folder``, the folder after DIR.
     """
 
     words: tuple[str, ...]
-    file_index: int
+    options: tuple[str, ...]
     name: str | None
     file: str
     folder: str
@@ -73,7 +73,7 @@ class DagReference:
     @property
     def statement(self) -> str:
         """The statement up to the file's name, for messages."""
-        return " ".join(self.words[: self.file_index + 1])
+        return " ".join((*self.words, self.file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,9 +329,8 @@ def _parse_reference(command: str, line: _DagLine) -> DagReference | None:
     if len(words) <= at or (command == "SUBDAG" and words[1].upper() != "EXTERNAL"):
         return None
     name = None if command == "INCLUDE" else words[at - 1]
-    return DagReference(
-        words, at, name, _unquote(words[at]), _dir_option(words[at + 1 :]), line.start, line.end
-    )
+    before, file, options = words[:at], _unquote(words[at]), words[at + 1 :]
+    return DagReference(before, options, name, file, _dir_option(options), line.start, line.end)
 
 
 def _dir_option(words: Sequence[str]) -> str:

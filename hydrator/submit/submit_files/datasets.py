@@ -412,9 +412,8 @@ def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> byt
     """Return *text* with the names of *copies* in place of the names of the other DAG files."""
     for reference in sorted(dag.references, key=lambda one: -one.start):
         if reference.start in copies:
-            words = list(reference.words)
-            words[reference.file_index] = _quote_file_name(copies[reference.start])
-            line = " ".join(words).encode("utf-8", "surrogateescape") + line_ending(text)
+            words = (*reference.words, _quote_file_name(copies[reference.start]), *reference.options)
+            line = _encode([" ".join(words)], line_ending(text))
             text = text[: reference.start] + line + text[reference.end :]
     return text
 

@@ -115,7 +115,7 @@ def test_misses_are_parsed_from_the_job_ad_and_other_texts_skipped():
 
 
 def test_retry_lines_keep_the_jobs_requirements_in_parentheses():
-    lines = retry_elsewhere("A || B", ["GLIDEIN_Site"], tries=3)
+    lines = retry_elsewhere(["A || B"], ["GLIDEIN_Site"], tries=3)
     (requirements,) = [line for line in lines if line.startswith("requirements = ")]
     assert requirements.startswith("requirements = (A || B) && ")
     assert "job_machine_attrs = DataLocalitySite, GLIDEIN_Site" in lines

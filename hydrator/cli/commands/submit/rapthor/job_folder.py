@@ -38,8 +38,8 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
     """Print the submit description; with -o or --submit, write the job's folder, and submit the job."""
     options, submit = run.options, _add_room_for_archives(run)
     names = {name: path.name for name, path in run.files.items()}
-    parset_text, changes = job_parset(run.parset, names)
-    told = [f"{run.parset.origin}: {sentence}" for sentence in changes.sentences]
+    parset_text, sentences = job_parset(run.parset, names)
+    told = [f"{run.parset.origin}: {sentence}" for sentence in sentences]
     _report_services()
     lines, extra_lines = _job_lines(run, submit, command), run.run.options.extra_lines
     told += [f"--line {line} replaces a line of the job" for line in replaced_lines(lines, extra_lines)]
