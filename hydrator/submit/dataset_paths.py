@@ -155,7 +155,7 @@ def paths_file_text(
     datasets: Sequence[tuple[str, Did]],
     paths: Paths,
     stage_in: str | None,
-    site_attributes: Sequence[str] | None = None,
+    site_attributes: Sequence[str] = (),
     *,
     areas: Sequence[StorageArea] = (),
     contents: FilesByDid | None = None,
@@ -167,8 +167,7 @@ def paths_file_text(
         datasets: the name of each dataset in the job's own files, and its DID, in the order of the job.
         paths: the places of the datasets, by site.
         stage_in: a command that fetches ``{did}`` to ``{path}``, or None.
-        site_attributes: slot attributes with the site's name, tried after DataLocalitySite; if None, the job
-            wrapper uses its default list.
+        site_attributes: slot attributes with the site's name, tried after DataLocalitySite.
         areas: the storage areas from which the caller made *paths*.
         contents: the files of the datasets that a catalogue listed.
         unpack: names of tar files that the wrapper unpacks; ``*`` and ``?`` are wildcards.
@@ -179,11 +178,9 @@ def paths_file_text(
         "datasets": [_dataset_entry(name, did, (contents or {}).get(did), layouts) for name, did in datasets],
         "sites": paths,
         "stage_in": stage_in,
+        "unpack": list(unpack),
+        "site_keys": list(site_attributes),
     }
-    if unpack:
-        body["unpack"] = list(unpack)
-    if site_attributes is not None:
-        body["site_keys"] = list(site_attributes)
     return json.dumps(body, indent=None if contents else 1) + "\n"
 
 

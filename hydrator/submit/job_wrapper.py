@@ -31,7 +31,8 @@ exit 85
 #                  the scratch folder, and no address of another Dask scheduler or Prefect server
 #   --keep FOLDER  Rapthor's working folder, which the schedd keeps when the job is evicted: the next start
 #                  skips the finished operations in FOLDER and repeats the others
-#   --site NAME    this site; default: DataLocalitySite of the machine ad, then its GLIDEIN_... attributes
+#   --site NAME    this site; default: DataLocalitySite of the machine ad, then its attributes that
+#                  hydrator-paths.json names in "site_keys"
 #
 # COMMAND gets the paths of the datasets in $INPUT_1, $INPUT_2, ... and in $INPUT_<NAME>. NAME is a dataset's
 # name with _ for all characters except letters and digits. The wrapper also replaces each ARGUMENT that is a
@@ -90,13 +91,6 @@ if TYPE_CHECKING:
 CONTRACT = 1
 RETRY_STATUS = 85
 """Exit status with which the schedd tries the job elsewhere."""
-SITE_KEYS = (
-    "GLIDEIN_ResourceName",
-    "GLIDEIN_CMSSite",
-    "GLIDEIN_Site",
-    "GLIDEIN_SiteResource",
-    "SiteLocation",
-)
 CHECK_SECONDS = 120
 """Limit for the check of one file: a dead file server never answers."""
 STAGE_SECONDS = 86400
@@ -191,7 +185,7 @@ class JobInputs:
         except (ValueError, TypeError, LookupError, AttributeError) as trouble:
             text = f"{path} is not valid ({describe(trouble)}): submit the job again"
             raise WrapperError(text) from trouble
-        self.site_keys = [str(key) for key in content.get("site_keys") or SITE_KEYS]
+        self.site_keys = [str(key) for key in content.get("site_keys") or []]
         self.stage_in = str(content.get("stage_in") or "").strip()
         self.unpack_patterns = [str(pattern).lower() for pattern in content.get("unpack") or []]
 
@@ -928,8 +922,8 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "Environ")
     return ready
 
 
-def start(options: "Environ", command: "list[str]", environ: "Environ") -> None:
-    """Find the job's datasets, and replace this process by the job's *command*.
+def start(options: "dict[str, str]", command: "list[str]", environ: "Environ") -> None:
+    """Find the job's datasets, and replace this process by the job's *command*; put the site into *options*.
 
     Raises:
         WrapperError: the usage or an input file is wrong, or a dataset is not readable.
@@ -937,7 +931,7 @@ def start(options: "Environ", command: "list[str]", environ: "Environ") -> None:
     """
     scratch = environ.get("_CONDOR_SCRATCH_DIR") or os.getcwd()
     job = JobInputs(options.get("--paths") or os.path.join(scratch, "hydrator-paths.json"))
-    site = options.get("--site") or find_site(job.site_keys, environ)
+    site = options["--site"] = options.get("--site") or find_site(job.site_keys, environ)
     paths = locate_datasets(job, site, scratch, environ)
     pairs = list(zip(job.datasets, paths))[::-1]  # of two datasets with one name, the first counts
     variables = {name: path for dataset, path in pairs for name in dataset.variables}
@@ -971,7 +965,7 @@ def main(argv: "list[str]", environ: "dict[str, str]") -> int:
     except Exception as trouble:  # noqa: BLE001 - after any error the job must stay in the queue
         text, status = f"this node cannot start the job: {describe(trouble)}", RETRY_STATUS
         with contextlib.suppress(Exception):
-            site = options.get("--site") or find_site(SITE_KEYS, environ)
+            site = options.get("--site") or find_site([], environ)
             if site:
                 values = avoidance_attributes(site, environ, int(time.time()))
                 text += set_job_attributes(values, environ, "the site to avoid")

@@ -13,8 +13,8 @@ import pytest
 from hydrator.config import StorageArea
 from hydrator.domain.model import Did
 from hydrator.reconcile.misses import parse_misses
+from hydrator.startd_cron import SITE_KEYS
 from hydrator.submit.dataset_paths import local_paths, paths_file_text
-from hydrator.submit.job_wrapper import SITE_KEYS
 from hydrator.submit.retry import retry_elsewhere
 from testbed.files import write_program
 from testbed.installation import Installation, ListedCatalogue
@@ -79,7 +79,7 @@ class Storage:
         areas = [StorageArea(site=site, prefix=str(self.folder / site), rule="name") for site in SITES]
         pairs = [(f"/elsewhere/{did.partition(':')[2]}", Did(did)) for did in dids]
         paths = local_paths(areas, map(Did, dids), None)
-        table = paths_file_text(pairs, paths, None, areas=areas, unpack=["*.ms.tar"])
+        table = paths_file_text(pairs, paths, None, SITE_KEYS, areas=areas, unpack=["*.ms.tar"])
         (home / "hydrator-paths.json").write_text(table)
         home.chmod(0o777)
         listed = ", ".join(f'"{did}"' for did in dids)
@@ -98,7 +98,7 @@ class Storage:
             "request_disk = 1",
             f"+RequiredDatasets = {{{listed}}}",
             '+DataLocality = "require"',
-            *retry_elsewhere("", SITE_KEYS, tries=tries, data_sites=data_sites, grace_seconds=2),
+            *retry_elsewhere([], SITE_KEYS, tries=tries, data_sites=data_sites, grace_seconds=2),
             *more.splitlines(),
             "queue",
         ]

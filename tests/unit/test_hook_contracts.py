@@ -9,7 +9,6 @@ from hydrator.config.daemon import SitesSettings
 from hydrator.domain.ads.contract import CONTRACT_VERSION, ON_SLOTS, OPENING_ATTRIBUTES
 from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.model import Site
-from hydrator.submit import job_wrapper
 from tests.pythons import pythons
 from tests.unit.test_startd_cron import (
     ADDED,
@@ -42,8 +41,8 @@ def test_hook_and_daemon_have_the_same_attributes():
     assert hook.CONTRACT == CONTRACT_VERSION
 
 
-def test_hook_job_wrapper_and_configuration_have_the_same_site_keys():
-    assert hook.SITE_KEYS == job_wrapper.SITE_KEYS == tuple(SitesSettings().slot_attributes)
+def test_hook_and_configuration_have_the_same_site_keys():
+    assert tuple(SitesSettings().slot_attributes) == hook.SITE_KEYS
 
 
 @pytest.mark.parametrize("name", hook.OPTIONAL_ATTRIBUTES)

@@ -170,6 +170,7 @@ def test_paths_file_has_the_fields_that_the_wrapper_reads():
         ],
         "sites": {"UK": {"lofar:L1.ms": "/data/lofar/L1.ms", "lofar:L2.ms": "/data/lofar/L2.ms"}},
         "stage_in": "get {did} {path}",
+        "unpack": [],
         "site_keys": ["GLIDEIN_Site"],
     }
 
