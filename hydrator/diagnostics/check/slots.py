@@ -39,17 +39,9 @@ def check_slots(
             "no job can run there: correct the startd's configuration",
         )
     slots = [slot for slot in listed if not slot.get("SlotBrokenReason")]
-    homeless, unhydrated, wiped = _classify_slots(slots, inputs, sites)
-    yield from _check_sites(slots, homeless, inputs, sites, failed_subjects)
+    yield from _check_sites(slots, inputs, sites, failed_subjects)
     if not (inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)):
-        yield from _check_unhydrated(unhydrated, is_merging=inputs.is_merging)
-    if wiped:
-        yield advice(
-            "slots",
-            f"{len(wiped)} of the slots have no attributes until the next merge, since their startds just"
-            f" sent an update: {name_list(wiped)}",
-            "if most runs of this check show this, install the hook: docs/operators/other-pools.md",
-        )
+        yield from _check_unhydrated(slots, inputs, sites)
     yield from _check_hook_sites(slots, inputs.slot_attributes, sites)
     for trouble, names in _group_by(slots, contract.ERROR).items():  # the startd's log does not show them
         yield warning(
@@ -66,7 +58,6 @@ def check_slots(
 
 def _check_sites(
     slots: Sequence[Mapping[str, Any]],
-    homeless: Sequence[str],
     inputs: CheckInputs,
     sites: AbstractSet[str],
     failed_subjects: AbstractSet[str],
@@ -74,6 +65,11 @@ def _check_sites(
     """Check that each slot names a site that a catalogue covers; *sites* are the catalogues' sites."""
     slot_sites = {site for slot in slots if (site := site_of(slot, inputs.slot_attributes))}
     yield ok("slots", f"{format_count(len(slots), 'slot')} at {format_count(len(slot_sites), 'site')}")
+    homeless = [
+        str(slot["Name"])
+        for slot in slots
+        if site_of(slot, inputs.slot_attributes) is None and not slot.get(contract.ERROR)
+    ]
     if homeless:
         yield warning(
             "slots",
@@ -131,7 +127,18 @@ def _check_hook_sites(
         )
 
 
-def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Finding]:
+def _check_unhydrated(
+    slots: Sequence[Mapping[str, Any]], inputs: CheckInputs, sites: AbstractSet[str]
+) -> Iterator[Finding]:
+    """Check that the slots at *sites* have the attributes, unless their hook reports a problem."""
+    names = [
+        str(slot["Name"])
+        for slot in slots
+        if site_of(slot, inputs.slot_attributes) in sites
+        and slot.get(contract.AS_OF) is None
+        and not slot.get(contract.ERROR)
+        and not _is_merge_due(slot, inputs)
+    ]
     if names:
         merge_advice = (
             "; or find out why the daemon does not merge these slots: docs/operators/other-pools.md"
@@ -139,29 +146,9 @@ def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Fin
         yield warning(
             "slots",
             f"{len(names)} of the slots at known sites have no DataLocality attributes: {name_list(names)}",
-            "install the hook there: docs/operators/glideins.md" + (merge_advice if is_merging else ""),
+            "install the hook there: docs/operators/glideins.md"
+            + (merge_advice if inputs.is_merging else ""),
         )
-
-
-def _classify_slots(
-    slots: Sequence[Mapping[str, Any]], inputs: CheckInputs, sites: AbstractSet[str]
-) -> tuple[list[str], list[str], list[str]]:
-    """Return three lists: slots without a site, slots without attributes, and slots that wait for a merge.
-
-    A slot whose hook reports a problem is in none of these lists.
-    """
-    homeless: list[str] = []
-    unhydrated: list[str] = []
-    wiped: list[str] = []
-    for slot in slots:
-        site = site_of(slot, inputs.slot_attributes)
-        if slot.get(contract.ERROR):
-            continue
-        if site is None:
-            homeless.append(str(slot["Name"]))
-        elif site in sites and slot.get(contract.AS_OF) is None:
-            (wiped if _is_merge_due(slot, inputs) else unhydrated).append(str(slot["Name"]))
-    return homeless, unhydrated, wiped
 
 
 def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
