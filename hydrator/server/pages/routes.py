@@ -152,7 +152,7 @@ class PageRoutes:
     async def version(self, request: Request) -> Response:
         """Return the version of the pages; an open page asks every 3 s, and loads itself again.
 
-        The version has no data of the pool: the page's script then loads the page again, with the reader's token.
+        It has no data of the pool: the page's script then loads the page again, with the reader's token.
         """
         return bytes_response(request, self._version_id().encode(), "text/plain")
 
