@@ -10,6 +10,9 @@ from typing import Any
 
 from hydrator.domain.untrusted import valid_integer
 
+MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
+"""A schedd of 25.14 with it asks for no more slots for a user with 20 kinds of jobs that match nothing, or
+with many jobs that send their input."""
 CURES = "give the waiting jobs a lower JobPrio, an accounting_group of their own, or max_idle"
 
 

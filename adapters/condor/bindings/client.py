@@ -230,10 +230,6 @@ class MatchClient(DaemonClient):
         ads = self._call("find_ended_job", schedd=schedd, cluster=cluster, proc=proc)
         return ads[0] if ads else None
 
-    def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Count the jobs of *user* that transfer, or wait to transfer, *least_bytes* of input or more."""
-        return int(self._call("count_uploads", schedd=schedd, user=user, least_bytes=least_bytes))
-
     def evaluate_match(
         self,
         job: Mapping[str, str],

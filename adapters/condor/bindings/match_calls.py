@@ -24,7 +24,6 @@ from .library import (
     expression_text,
     is_number,
     is_plain,
-    read_plain,
     read_strings,
 )
 from .schedd_calls import START_ATTRIBUTES, read_start
@@ -444,19 +443,6 @@ class MatchCalls(Bindings):
             }
             for ad in queue.history(_job_constraint(cluster, proc), names, 1)
         ]
-
-    def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Count the jobs of *user* that transfer, or wait to transfer, *least_bytes* of input or more.
-
-        Users can write all three attributes: see SINGLE_JOBS.
-        """
-        constraint = (
-            f"User =?= {self.classad.quote(user)}"
-            ' && (unparse(TransferringInput) == "true" || unparse(TransferQueued) == "true")'
-        )
-        ads = self.schedd(schedd).query(constraint, ["TransferInputSizeMB"])
-        sizes = (read_plain(ad, "TransferInputSizeMB") for ad in ads)
-        return sum((size if is_number(size) else 0) >= least_bytes // 2**20 for size in sizes)
 
     # the match
 

@@ -14,14 +14,13 @@ from hydrator.diagnostics.check.findings import (
     run_guarded,
     warning,
 )
-from hydrator.diagnostics.schedd_budget import CURES, parse_budget
+from hydrator.diagnostics.schedd_budget import CURES, MATCH_LIMITS, parse_budget
 from hydrator.domain.ads import contract
 from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import PoolReader
 from hydrator.submit.pool_config import allow_line
 
-MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
 _UNNEEDED_LEVELS = {
     "ADVERTISE_STARTD": "replace slot ads",
     "NEGOTIATOR": "read the claim ids of all slots, and so use any slot",

@@ -65,7 +65,6 @@ class WhyPoolClient(DaemonProbe, Protocol):
         atomic_attributes: Sequence[str] = (),
         flock: Sequence[str] = (),
     ) -> dict[str, Any]: ...
-    def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +206,7 @@ def _explain(
     )
     job = replace(
         with_requests(job, match_result),
-        max_uploads=facts.max_uploads,
-        uploads=_count_uploads(query, job.schedd, ad, facts),
+        has_match_limits=facts.has_match_limits,
         budget=facts.budget,
     )
     answer = explain(job, parse_slot_groups(match_result, job.datasets), knowledge, now=query.now)
@@ -228,17 +226,6 @@ def _has_foreign_key(job: JobFacts, knowledge: DaemonKnowledge | None) -> bool:
 def _attribute_text(ad: Mapping[str, str], name: str) -> str | None:
     """Return the text of the attribute *name* in *ad*; attribute names ignore letter case."""
     return next((text for key, text in ad.items() if key.lower() == name.lower()), None)
-
-
-def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: ScheddFacts) -> int:
-    """Return how many jobs of the job's user send input files now; 0 if the schedd has no limit for this."""
-    user = parse_string_literal(_attribute_text(ad, "User"))
-    if facts.max_uploads is None or user is None:
-        return 0
-    try:
-        return query.pool.count_uploads(schedd, user, facts.queued_bytes)
-    except PoolError:
-        return 0
 
 
 def _explain_ended_job(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from math import inf
 
-from hydrator.diagnostics.schedd_budget import CURES, ScheddBudget
+from hydrator.diagnostics.schedd_budget import CURES, MATCH_LIMITS, ScheddBudget
 from hydrator.diagnostics.start_record import start_text
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Reason, describe_outlook
@@ -53,15 +53,20 @@ def verdict_text(
             return f"{block_reason}; otherwise it would match at {comma_separated(matching_sites)}"
         case _ if block_reason:
             return f"{block_reason}; also, it matches no slot now"
-        case _ if matching_sites and job.budget and job.budget.idle > job.budget.room:  # it is idle itself
-            return f"it would match at {comma_separated(matching_sites)}, but {_budget_text(job.budget)}"
         case _ if matching_sites:
-            return (
-                f"it would match at {comma_separated(matching_sites)}: it waits for its turn in"
-                " the next negotiation cycles"
-            )
+            return f"it would match at {comma_separated(matching_sites)}{_turn_text(job)}"
         case _:
             return _no_match_text(sites)
+
+
+def _turn_text(job: JobFacts) -> str:
+    """Return what an idle job that matches waits for, as the end of a sentence."""
+    if job.budget and job.budget.idle > job.budget.room:  # it is idle itself
+        return f", but {_budget_text(job.budget)}"
+    text = ": it waits for its turn in the next negotiation cycles"
+    if job.has_match_limits:
+        text += f"; other jobs of its user may keep it waiting, as {MATCH_LIMITS} is on: see hydrator check"
+    return text
 
 
 def _budget_text(budget: ScheddBudget) -> str:
@@ -91,12 +96,6 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
         return None
     if job.unplaced_universe:
         return f"no negotiator places a job of the {job.unplaced_universe} universe"
-    if job.max_uploads and job.uploads >= job.max_uploads:
-        return (
-            f"its schedd requests no slots for its user: {format_count(job.uploads, 'job')} of the user send"
-            f" input files or wait to send them, and the limit is {job.max_uploads}"
-            " (MAX_CONCURRENT_UPLOADS_PER_USER)"
-        )
     reason = str(job.status_attributes.get("LastRejMatchReason") or "").partition(" |")[0].strip()
     rejected_at = valid_number(job.status_attributes.get("LastRejMatchTime"))
     if (

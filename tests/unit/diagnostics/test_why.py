@@ -381,13 +381,12 @@ def test_verdict_ignores_old_rejections_and_no_match_found(job):
     assert (answer.verdict.startswith("it would match at CAM"), answer.could_run) == (True, True)
 
 
-def test_verdict_names_the_upload_limit_of_the_user():
-    job = replace(JOB, uploads=21, max_uploads=20)
-    answer = explain(job, [slots(FINE)], None, now=NOON)
-    assert answer.verdict.startswith("its schedd requests no slots for its user: 21 jobs of the user send")
-    assert "MAX_CONCURRENT_UPLOADS_PER_USER" in answer.verdict
-    assert not answer.could_run
-    assert explain(replace(job, uploads=19), [slots(FINE)], None, now=NOON).could_run
+def test_verdict_names_the_limits_of_the_users_matches():
+    answer = explain(replace(JOB, has_match_limits=True), [slots(FINE)], None, now=NOON)
+    assert answer.verdict.startswith("it would match at CAM: it waits for its turn")
+    assert "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS is on: see hydrator check" in answer.verdict
+    assert answer.could_run
+    assert "MATCH_LIMITS" not in explain(JOB, [slots(FINE)], None, now=NOON).verdict
 
 
 def test_datasets_of_a_site_are_counted_by_state_with_bytes_and_arrival():
@@ -755,9 +754,6 @@ class FakePool:
         self.asked.append(f"configuration of {name}")
         return dict.fromkeys(names) | self.config
 
-    def count_uploads(self, schedd, user, least_bytes):
-        return 30
-
     def evaluate_match(self, job, facts, site_attributes, *, atomic_attributes=(), flock=()):
         self.judged.append(dict(job))
         self.flocked = tuple(flock)
@@ -903,35 +899,16 @@ def test_key_that_stands_for_another_list_is_named_with_the_cure(status, key, li
         assert ("all its data was there when it started" in text) != is_wrong
 
 
-def test_schedd_is_queried_for_flocking_and_uploads():
-    ad = {**IDLE[0]["ad"], "User": '"alice@pool"'}
-    pool = FakePool({"a": [{**IDLE[0], "ad": ad}]})
+@pytest.mark.parametrize(("value", "is_on"), [("true", True), ("False", False), (None, False)])
+def test_schedd_is_queried_for_flocking_and_limits_of_matches(value, is_on):
+    pool = FakePool({"a": IDLE})
     pool.config = {
         "FLOCK_COLLECTOR_HOSTS": "cm2:9618, cm3",
-        "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "true", "MAX_CONCURRENT_UPLOADS_PER_USER": "-1",
-        "MAX_CONCURRENT_UPLOADS": "100",
-    }  # fmt: skip
+        "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": value,
+    }
     (answer,) = ask_job(asked(pool), 7, None, None).answers
     assert pool.flocked == ("cm2:9618", "cm3")
-    assert (answer.job.uploads, answer.job.max_uploads) == (30, 20)
-
-
-@pytest.mark.parametrize(
-    ("config", "limit"),
-    [
-        ({}, None),
-        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7"}, 7),
-        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "CONDOR_VERSION": "23.9.6"}, None),
-        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "CONDOR_VERSION": "25.14.1"}, 7),
-        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "0"}, None),
-        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "False"}, None),
-        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "-1", "MAX_CONCURRENT_UPLOADS": "4"}, None),
-        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "-1"}, 20),
-    ],
-)
-def test_upload_limit_equals_that_of_the_schedd(config, limit):
-    config = {"SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "True", **config}
-    assert parse_schedd_facts(config, {}).max_uploads == limit
+    assert answer.job.has_match_limits is is_on
 
 
 def test_flocking_uses_only_pools_of_the_schedds_own_list():

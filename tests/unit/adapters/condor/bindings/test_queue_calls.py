@@ -126,22 +126,6 @@ def test_no_query_evaluates_what_a_user_wrote(constraint, name):
     assert constraint.count(name) == constraint.count(f"unparse({name})")
 
 
-def test_uploads_of_a_user_are_counted_by_plain_values():
-    """The owner can write each of them, and a query that evaluates them may not end."""
-    waits = {"TransferQueued": True, "TransferInputSizeMB": 200}
-    computed = {name: classad2.ExprTree(f"true ? {value} : 0") for name, value in waits.items()}
-    counted = [waits, {"TransferringInput": True, "TransferInputSizeMB": 100}]
-    others = [
-        waits | {"user": "bob@x"},
-        waits | {"TransferInputSizeMB": 99},
-        {"TransferQueued": True},
-        *(waits | {name: value} for name, value in computed.items()),
-    ]
-    jobs = [job(cluster, [], **more) for cluster, more in enumerate([*counted, *others])]
-    calls = connect(MatchCalls.__new__(MatchCalls), *jobs)
-    assert calls.count_uploads("ap1", "ann@x", 100 * 2**20) == 2
-
-
 def test_jobs_with_reports_are_read_within_limits():
     misses, reads = [f"{n} t:1 UK" for n in range(99)], ["UK:1:1:1:NL", "x" * 999]
     reporters = [
