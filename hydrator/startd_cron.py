@@ -61,6 +61,7 @@ TYPE_CHECKING = False  # `typing` costs start-up time
 if TYPE_CHECKING:
     from collections.abc import Callable
     from http.client import HTTPConnection, HTTPResponse
+    from typing import Any
 
 VERSION = "0.1.0"
 CONTRACT = 1
@@ -311,7 +312,7 @@ def parse_pair(item: str, parse_name: "Callable[[str], str]") -> "tuple[str, str
 
 def parse_record(
     text: str, parse_value: "Callable[[str], object]", parse_name: "Callable[[str], str]" = parse_did
-) -> "dict[str, object]":
+) -> "dict[str, Any]":
     """Parse a nested ad, ``['a:1'=literal;'b:2'=literal]``; *parse_value* parses each literal."""
     between = unwrap(text, "[", "]").strip(" ")
     pairs = [parse_pair(item, parse_name) for item in split_items(between)] if between else []
@@ -335,7 +336,7 @@ def split_items(between: str) -> "list[str]":
     return [*whole, part] if part else whole
 
 
-def parse_sets(text: str, parse_value: "Callable[[str], object]") -> "dict[str, object]":
+def parse_sets(text: str, parse_value: "Callable[[str], object]") -> "dict[str, Any]":
     """Parse a nested ad by the keys of sets of datasets, ``['lofar:@l1'=literal;s2bc=literal]``."""
     return parse_record(text, parse_value, parse_key)
 
@@ -392,7 +393,7 @@ def format_real(value: float) -> str:
 # ---------------------------------------------------------------- one site's ad: text -> values -> text
 
 
-def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
+def read_ad(text: bytes, site: str, now: int) -> "dict[str, Any]":
     """Parse *text*, an ad with one ``Name = literal`` a line; reject the whole ad for one error.
 
     Raises:
@@ -400,7 +401,7 @@ def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
             is not ``DataLocalityVersion``, so the ad is truncated; the ad is of another contract version or
             site; its AsOf or its generation is too far ahead of *now*.
     """
-    ad = {}  # type: dict[str, object]
+    ad = {}  # type: dict[str, Any]
     lines = decode_ascii(text).split("\n")
     for line in lines[-2:-1]:
         if line.startswith("DataLocalityVersion = "):
@@ -433,7 +434,7 @@ def read_literal(name: str, text: str) -> object:
         raise InvalidAd(f"in {name}: {trouble}") from trouble
 
 
-def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
+def read_classads(text: bytes, site: str, now: int) -> "dict[str, Any]":
     """Return the newest of the ads that ``condor_status -long`` printed; ignore foreign attributes.
 
     The function skips ads that are not valid if at least one ad is valid.
@@ -457,10 +458,10 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
         raise AdNotServed(
             f"has no DataLocality ad for site {short_repr(site)}: check --site, and that the daemon runs"
         )
-    return max(ads, key=as_of_seconds)
+    return max(ads, key=lambda ad: ad["DataLocalityAsOf"])
 
 
-def read_classad(lines: str) -> "dict[str, object]":
+def read_classad(lines: str) -> "dict[str, Any]":
     """Return the site ad's attributes among *lines*, in the order of READERS."""
     literals = {}  # type: dict[str, str]
     for line in lines.split("\n"):
@@ -490,12 +491,7 @@ def sort_names(value: object) -> object:
     return value
 
 
-def as_of_seconds(ad: "dict[str, object]") -> int:
-    value = ad["DataLocalityAsOf"]
-    return value if isinstance(value, int) else 0
-
-
-def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
+def validate(ad: "dict[str, Any]", site: str, now: int) -> "dict[str, Any]":
     """Check *ad*; return it with times that are not after *now*.
 
     Raises:
@@ -509,15 +505,12 @@ def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]
         raise InvalidAd(
             f"this is the ad of site {short_repr(str(ad['DataLocalitySite']))}, not of {short_repr(site)}"
         )
-    until = ad.get("DataLocalityOpenUntil")
-    moment = as_of_seconds(ad)
-    limited = limit_times(ad, moment, now)
-    return limit_openings(limited, until, moment, now) if isinstance(until, int) else limited
+    return limit_times(ad, ad["DataLocalityAsOf"], ad.get("DataLocalityOpenUntil"), now)
 
 
-def check_generation(generation: object, now: int) -> None:
+def check_generation(generation: int, now: int) -> None:
     """Reject a *generation*, the Unix time of the ad's last change, that is far in the future."""
-    ahead = generation - now if isinstance(generation, int) else 0
+    ahead = generation - now
     if ahead > MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
         raise InvalidAd(
             f"the ad's generation {generation} is {ahead} s in the future: "
@@ -525,38 +518,33 @@ def check_generation(generation: object, now: int) -> None:
         )
 
 
-def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
-    """Return *ad* with DataLocalityAsOf = *moment*, at most *now*; no fact's time is later than this time."""
+def limit_times(ad: "dict[str, Any]", moment: int, until: "int | None", now: int) -> "dict[str, Any]":
+    """Return *ad* with the source's time *moment* and the end *until* of the openings, by this node's clock.
+
+    The time is at most *now*, and no fact's time is later. A *moment* that is ahead of *now* shows that the
+    source's clock is ahead at least by the difference, so the openings end earlier by this node's clock.
+    If *until* is None, the openings of *ad* keep their end.
+    """
     if moment > now + MAX_SKEW_SECONDS:
         raise InvalidAd(
             f"the ad's time is {moment - now} s in the future: synchronize the clocks of node and daemon"
         )
-    moment = min(moment, now)
-    limited = {"DataLocalityAsOf": moment}  # type: dict[str, object]
+    limited = dict(ad)
+    if until is not None:
+        limited["DataLocalityOpenUntil"] = until = max(0, until - max(0, moment - now))
+        if until > now + MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
+            raise InvalidAd(
+                f"the ad's openings end {until - now} s in the future: "
+                "synchronize the clocks of node and daemon"
+            )
+    limited["DataLocalityAsOf"] = moment = min(moment, now)
     for name in ("DatasetAsOf", "DataLocalitySetsAsOf"):
-        facts = ad.get(name)
-        if isinstance(facts, dict):
-            limited[name] = {key: min(at, moment) for key, at in facts.items()}
-    return {name: limited.get(name, value) for name, value in ad.items()}
+        if name in ad:
+            limited[name] = {key: min(at, moment) for key, at in ad[name].items()}
+    return limited
 
 
-def limit_openings(
-    ad: "dict[str, object]", until: int, moment: int, now: int, earliest: int = 0
-) -> "dict[str, object]":
-    """Return *ad* with openings that are valid until *until* by the clock of the source, or until *earliest*.
-
-    The source's time *moment* may be ahead of *now*. Then its clock is ahead at least by the difference, so
-    the openings end earlier by this node's clock.
-    """
-    until -= max(0, moment - now)
-    if until > now + MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
-        raise InvalidAd(
-            f"the ad's openings end {until - now} s in the future: synchronize the clocks of node and daemon"
-        )
-    return {**ad, "DataLocalityOpenUntil": max(earliest, until)}
-
-
-def ad_text(ad: "dict[str, object]") -> str:
+def ad_text(ad: "dict[str, Any]") -> str:
     """Return *ad* as text in the format that :func:`read_ad` parses."""
     return "".join([f"{name} = {format_literal(value)}\n" for name, value in ad.items()])
 
@@ -569,13 +557,13 @@ def trouble_block(text: str) -> bytes:
     return ("\nDataLocalityError = " + value + "\n- " + TAGS[0] + "\n").encode("ascii")
 
 
-def openings_block(ad: "dict[str, object]", is_update: bool) -> bytes:
+def openings_block(ad: "dict[str, Any]", is_update: bool) -> bytes:
     """Return the output block with the openings of the site; empty if the ad has none."""
     lines = [attribute_line(name, ad[name]) for name in OPENINGS if name in ad]
     return block(TAGS[1], lines, is_update) if lines else b""
 
 
-def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
+def locality_block(ad: "dict[str, Any]", is_update: bool) -> bytes:
     """Return the output block with the attributes of the site's data, and the match logic."""
     attributes = [attribute_line(name, value) for name, value in ad.items() if name not in OPENINGS]
     expressions = [f"{name} = {text}" for name, text in EXPRESSIONS.items()]
@@ -604,7 +592,7 @@ def block(tag: str, lines: "list[str]", is_update: bool) -> bytes:
     return text
 
 
-def openings_mark(ad: "dict[str, object]") -> str:
+def openings_mark(ad: "dict[str, Any]") -> str:
     """Return a short text that changes with the openings, but not with the time of their end."""
     import zlib
 
@@ -726,30 +714,24 @@ class HookSettings:
                 )
             if sources:
                 source, location = sources[0], level[sources[0]]
-                if location.startswith("-") or not all(each >= " " for each in location):
+                is_text = is_printable(location) if source != "file" else min(location) >= " "
+                if location.startswith("-") or not is_text:
                     raise BadUsage(
                         f"--{source} {short_repr(location)} cannot be used: "
-                        "it begins with - or has control characters"
-                    )
-                if source != "file" and not is_printable(location):
-                    raise BadUsage(
-                        f"--{source} {short_repr(location)} cannot be used: it has spaces or is not ASCII"
+                        "it begins with -, or has spaces or other characters that no address has"
                     )
                 return source, location
         raise BadUsage("no source: give --url, --file or --collector (or HYDRATOR_URL, ...)")
 
     def parse_seconds(self, name: str, default: float, max_seconds: float) -> float:
-        text = self.value(name)
-        if not text:
-            return default
-        if (
-            text.strip(DIGITS + ".")
-            or not text.strip(".")
-            or text.count(".") > 1
-            or float(text) > max_seconds
-        ):
+        text = self.value(name) or str(default)
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= max_seconds:
             raise BadUsage(f"--{name} {short_repr(text)} is not a number of seconds from 0 to {max_seconds}")
-        return float(text)
+        return seconds
 
     def read_token(self) -> str:
         path = self.value("token-file")
@@ -843,7 +825,7 @@ def percent_encode(text: str) -> str:
 # ---------------------------------------------------------------- sources
 
 
-def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
+def ask_file(path: str, site: str, now: int) -> "dict[str, Any]":
     """Return the ad in the file for *site*; *path* is the value of ``--file``."""
     if "{site}" in path:
         path = path.replace("{site}", percent_encode(site))
@@ -870,7 +852,7 @@ def read_file(path: str) -> bytes:
     return text
 
 
-def ask_collector(host: str, site: str, now: int, settings: HookSettings) -> "dict[str, object]":
+def ask_collector(host: str, site: str, now: int, settings: HookSettings) -> "dict[str, Any]":
     """Query the site's ad from the collector: run ``condor_status`` with this node's credentials."""
     tool = find_tool("condor_status", settings)
     if not tool:
@@ -929,15 +911,10 @@ class Url:
         bare = parts.hostname or ""
         odd = bare.strip(LETTERS + DIGITS + (".:" if "[" in parts.netloc else ".-_"))
         target = parts._replace(scheme="", netloc="").geturl() or "/"
-        if parts.scheme not in ("http", "https") or not bare or odd or "@" in parts.netloc or port == 0:
+        is_address = parts.scheme in ("http", "https") and bare and not odd and port != 0
+        if not is_address or "@" in parts.netloc or "#" in text or target[0] != "/":
             raise BadUsage(
-                f"{short_repr(text)} is not a URL: write http(s)://host[:port][/path] without a user"
-            )
-        if "#" in text or target[0] != "/":
-            raise BadUsage(f"{short_repr(text)} has a # or a ? behind the host: write the URL without it")
-        if not is_host_name(bare):
-            raise BadUsage(
-                f"{short_repr(text)} has no host name: a part between the dots is empty or too long"
+                f"{short_repr(text)} is not a URL: write http(s)://host[:port][/path], without a user or a #"
             )
         self.is_https = parts.scheme == "https"
         self.address = parts.netloc
@@ -945,12 +922,6 @@ class Url:
         self.target = target
         self.is_local = is_loopback(bare)
         self.text = text
-
-
-def is_host_name(text: str) -> bool:
-    """Return True if *text* may be a host's name or address: parts of 1 to 63 characters, 253 in all."""
-    parts = text[:-1].split(".") if text[-1:] == "." else text.split(".")
-    return len(text) <= 253 and all(0 < len(part) < 64 for part in parts)
 
 
 def is_loopback(host: str) -> bool:
@@ -1101,37 +1072,43 @@ def ask_daemon(settings: HookSettings, site: str, now: int, cached: "CachedAd | 
 
 
 def update_times(
-    ad: "dict[str, object]", answer: "dict[str, str]", now: int, may_go_back: bool
-) -> "dict[str, object]":
+    ad: "dict[str, Any]", answer: "dict[str, str]", now: int, may_go_back: bool
+) -> "dict[str, Any]":
     """Return *ad* with the times in the header fields *answer*, which are newer than the ad's text.
 
     If not *may_go_back*, keep a later time of *ad*: a proxy's cache may send an old 304.
     """
-    moment = as_of_seconds(ad)
+    oldest, known = ad["DataLocalityAsOf"], ad.get("DataLocalityOpenUntil")
+    moment, until = oldest, None
     if answer.get("x-datalocality-asof"):
-        sent_at = parse_integer(answer["x-datalocality-asof"])
-        moment = sent_at if may_go_back else max(sent_at, moment)
-        ad = limit_times(ad, moment, now)
-    until, known = answer.get("x-datalocality-openuntil"), ad.get("DataLocalityOpenUntil")
-    if until and isinstance(known, int):
-        ad = limit_openings(ad, parse_integer(until), moment, now, 0 if may_go_back else known)
-    return ad
+        moment = parse_integer(answer["x-datalocality-asof"])
+    if answer.get("x-datalocality-openuntil") and known is not None:
+        until = parse_integer(answer["x-datalocality-openuntil"])
+    if may_go_back:
+        return limit_times(ad, moment, until, now)
+    fresh = limit_times(ad, max(moment, oldest), until, now)
+    if until is not None:
+        fresh["DataLocalityOpenUntil"] = max(known, fresh["DataLocalityOpenUntil"])
+    return fresh
+
+
+REFUSALS = {
+    401: "denies access (401): check --token-file",
+    403: "denies access (403): check --token-file",
+    404: "has no such site (404): check --site and --url",
+    407: "is behind a proxy that requires a login (407): set no_proxy, or use another proxy",
+    410: "has no such site (410): check --site and --url",
+}
+"""What an HTTP status of a server or proxy that refuses the ad means, and what to do."""
 
 
 def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> HookError:
     """Return the error for an HTTP *status* other than 200 and 304."""
-    if status in (401, 403):
-        return AdNotServed(f"{url_text} denies access ({status}): check --token-file")
-    if status == 407:
-        return AdNotServed(
-            f"the proxy for {url_text} requires a login (407): set no_proxy, or use another proxy"
-        )
-    if status in (404, 410):
-        return AdNotServed(f"{url_text} has no such site ({status}): check --site and --url")
+    if status in REFUSALS:
+        return AdNotServed(f"{url_text} {REFUSALS[status]}")
     if 300 <= status < 400 and status != 304:
-        return AdNotServed(
-            f"{url_text} redirects ({status}) to {short_repr(answer.get('location', ''))}: correct --url"
-        )
+        target = short_repr(answer.get("location", ""))
+        return AdNotServed(f"{url_text} redirects ({status}) to {target}: correct --url")
     return SourceUnavailable(f"{url_text} answers {status}")
 
 
@@ -1141,7 +1118,7 @@ def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> Ho
 class CachedAd:
     """The last answer of a source: the ad with its ETag."""
 
-    def __init__(self, etag: str, ad: "dict[str, object]") -> None:
+    def __init__(self, etag: str, ad: "dict[str, Any]") -> None:
         self.etag = etag
         self.ad = ad
 
@@ -1257,24 +1234,15 @@ def home_directory() -> str:
 def candidate_directories(folder: str) -> "list[str]":
     """Return paths of directories to try in *folder*, a folder where all users may write, such as /tmp.
 
-    The first path has a fixed name, which another user may have taken. The next are this user's directories
-    of earlier runs. The last is a new directory with a random name.
+    The first are the directories of earlier runs. The last is a new one with a random name: another user
+    could take a name that can be foretold.
     """
-    first = f"hydrator-hook-{os.geteuid()}"
+    begin = f"hydrator-hook-{os.geteuid()}-"
     try:
-        names = sorted(name for name in os.listdir(folder) if name.startswith(first + "-"))
+        names = sorted(name for name in os.listdir(folder) if name.startswith(begin))
     except OSError:
         names = []
-    paths = [os.path.join(folder, name) for name in names]
-    own = [path for path in paths if is_own_path(path)]
-    return [os.path.join(folder, first), *own, os.path.join(folder, f"{first}-{os.urandom(8).hex()}")]
-
-
-def is_own_path(path: str) -> bool:
-    try:
-        return os.lstat(path).st_uid == os.geteuid()
-    except OSError:
-        return False
+    return [os.path.join(folder, name) for name in [*names, begin + os.urandom(8).hex()]]
 
 
 def cache_file_name(settings: HookSettings, site: str) -> str:
@@ -1477,9 +1445,8 @@ def ask_or_use_cache(
     if settings.jitter_seconds:
         time.sleep(settings.jitter_seconds * int.from_bytes(os.urandom(4), "big") / 2**32)
     cached = read_cached_ad(cache, settings, site, int(time.time()))
-    margin = (
-        1 if settings.source == "collector" else 0
-    )  # condor_status has the same limit; wait longer for its end
+    # condor_status has the same limit: wait longer for its end
+    margin = 1 if settings.source == "collector" else 0
     try:
         fresh = run_with_timeout(
             settings.timeout_seconds + margin, settings.location, lambda: ask_source(settings, site, cached)
@@ -1517,9 +1484,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
         cache.put(name, mark)
         cache.sweep(int(time.time()))
     if failure:
-        age = max(
-            0, int(time.time()) - as_of_seconds(cached.ad)
-        )  # the age is 0 if the node's clock was set back during the run
+        age = max(0, int(time.time()) - cached.ad["DataLocalityAsOf"])  # the clock may be set back meanwhile
         print_error(f"{failure}; the hook printed the last answer of the source, which is {age} s old")
     elif cache is None:
         print_error(
@@ -1553,23 +1518,18 @@ def describe_bug(trouble: BaseException) -> str:
     return f"{text}, please report it to the pool's operator"
 
 
-def print_help_or_run(argv: "list[str]", environ: "dict[str, str]", output_fd: int) -> int:
-    """Print help, or run the hook; return the exit status."""
-    if "--help" in argv or "--version" in argv:
-        text = HELP if "--help" in argv else f"hydrator hook {VERSION}, contract {CONTRACT}\n"
-        write(output_fd, text.encode("ascii"), WRITE_SECONDS)
-        return 0
-    return run_hook(HookSettings(argv, environ), output_fd)
-
-
 def main(argv: "list[str]", environ: "dict[str, str]", output_fd: int = 1) -> int:
-    """Run the hook; return the exit status and never raise.
+    """Print help, or run the hook; return the exit status and never raise.
 
     The hook also prints the error for the pool. After an OutputError the hook cannot print any more.
     """
     under_glidein = bool(argv) and os.path.basename(argv[0]) == "glidein_config"
     try:
-        status = print_help_or_run(argv, environ, output_fd)
+        if "--help" in argv or "--version" in argv:
+            text = HELP if "--help" in argv else f"hydrator hook {VERSION}, contract {CONTRACT}\n"
+            write(output_fd, text.encode("ascii"), WRITE_SECONDS)
+            return 0
+        status = run_hook(HookSettings(argv, environ), output_fd)
     except BaseException as trouble:
         reason = str(trouble) if isinstance(trouble, HookError) else describe_bug(trouble)
         if not isinstance(trouble, OutputError) and (

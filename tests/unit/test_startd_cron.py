@@ -833,7 +833,7 @@ def test_nothing_that_is_raised_while_asking_passes(run, server, trouble):
 
     found.proxy = Raising()  # type: ignore[assignment]
     copies, wrong = hook.ask_or_use_cache(found, "UK", hook.find_cache_directory(found))
-    assert hook.as_of_seconds(copies.ad) == NOW
+    assert copies.ad["DataLocalityAsOf"] == NOW
     assert trouble.__name__ in wrong
 
 
@@ -859,10 +859,10 @@ def test_unreadable_local_copy_is_ignored(run, server, tmp_path, spoil):
 
 @pytest.mark.parametrize("spoil", ["link", "file", "others", "dangling"])
 def test_occupied_name_in_tmp_does_not_prevent_a_local_copy(run, server, tmp_path, spoil):
-    """Without a home the folder's name in /tmp can be foretold, and so taken."""
+    """Without a home the folder is in /tmp, where another user may take any name that is not random."""
     spare = tmp_path / "tmp"
     spare.mkdir()
-    requests = spare / f"hydrator-hook-{os.geteuid()}"
+    requests = spare / f"hydrator-hook-{os.geteuid()}-0"
     if spoil == "link":
         (tmp_path / "theirs").mkdir(mode=0o700)
         requests.symlink_to(tmp_path / "theirs")

@@ -203,8 +203,8 @@ def test_environment_precedes_glidein_config(tmp_path):
         (("--file", "/ads", "--site-keys", "a,b c"), "--site-keys has 'b c'"),
         (("--url", "ftp://h"), "is not a URL"),
         (("--url", "http://user:pw@h"), "is not a URL"),
-        (("--url", "http://h/#x"), "has a #"),
-        (("--url", "http://h\r\nX: y"), "control characters"),
+        (("--url", "http://h/#x"), "without a user or a #"),
+        (("--url", "http://h\r\nX: y"), "other characters that no address has"),
         (("--url", "https://h", "--token-file", "/nowhere"), "cannot read the token"),
         (("--url", "https://h", "--ca-file", "/nowhere"), "is not a file"),
         (("--collector", "-debug"), "begins with -"),
@@ -277,8 +277,10 @@ def test_bug_in_the_hook_is_reported_in_one_line(capfd, monkeypatch):
 
 
 @pytest.mark.parametrize("host", ["h..example", ".h", "h" * 64, "a." * 127 + "b", "..", "-." + "x" * 70])
-def test_invalid_host_name_is_wrong_usage(host):
-    assert "has no host name" in usage("--url", f"http://{host}/")
+def test_host_name_that_cannot_be_is_no_answer_in_one_sentence(host, capfd):
+    words = ["--site", "UK", "--url", f"http://{host}/", "--jitter", "0"]
+    assert hook.main(words, {"HOME": "/dev/null", "TMPDIR": "/dev/null"}) == 1
+    assert f"no answer from http://{host}/v1/sites/UK/ad: " in one_trouble(capfd)
 
 
 def test_host_name_may_end_with_a_dot():
