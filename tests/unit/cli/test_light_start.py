@@ -114,7 +114,7 @@ def test_defaults_of_the_settings_build_no_checks():
 
 
 def test_why_loads_neither_cycle_nor_http_client_for_a_dataset_that_the_daemon_polls(config):
-    cycle = ("evaluate", "openings", "publish", "reconciler", "result", "view")
+    cycle = ("evaluate", "pacer", "pacing", "publish", "reconciler", "result")
     modules = run("why", "--json", L1, "-c", config)
     assert "adapters.condor" in modules
     assert (
