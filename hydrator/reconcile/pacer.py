@@ -117,8 +117,9 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
             if offer is None or offer.source is None:
                 parts = _find_parts(sets[key], site, rates)
             elif rate := find_rate(offer.source, site):
-                most = sum(sets[key].on_disk.values()) / rate.bytes_per_second
-                parts = ((offer.source, min(float(offer.read_seconds), most)),)
+                most = sum(size for holders, size in sets[key].on_disk.items() if holders)
+                seconds = min(float(offer.read_seconds), most / rate.bytes_per_second)
+                parts = ((offer.source, seconds),)
             reads += [
                 RunningRead(key, source, site, seconds, started_at - schedd.clock_ahead)
                 for source, seconds in parts

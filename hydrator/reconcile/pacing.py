@@ -169,13 +169,15 @@ class Turn(NamedTuple):
 class PacingMemory:
     """The state that one round keeps for the next.
 
-    Without it, sets that no slot at home takes lose an interval.
+    Without it, sets that no slot at home takes lose an interval. ``reads`` are those of links that have not
+    been idle since: the read of a job that has ended has delayed the others.
     """
 
     round: int = 0
     turns: Mapping[Group, Turn] = field(default_factory=dict)
     watches: Mapping[Group, Watch] = field(default_factory=dict)
     leases: Mapping[Group, Lease] = field(default_factory=dict)
+    reads: Sequence[RunningRead] = ()
 
 
 def pace(
@@ -213,6 +215,19 @@ class _Read(NamedTuple):
     def opening(self) -> Opening:
         source = max(self.by_source, key=lambda each: (self.by_source[each], each), default=None)
         return Opening(ceil(min(max(1, self.seconds), MAX_READ_SECONDS)), source, self.missing_bytes)
+
+
+def _find_ended(before: Sequence[RunningRead], pool: PacedPool) -> list[RunningRead]:
+    """Return those of the reads *before* whose jobs do not run any more: none took longer than its job."""
+    running = Counter(read._replace(seconds=0.0) for read in pool.reads)
+    ended = []
+    for read in before:
+        job = read._replace(seconds=0.0)
+        if running[job] > 0:
+            running[job] -= 1
+        else:
+            ended.append(read._replace(seconds=min(read.seconds, max(0.0, pool.as_of - read.started_at))))
+    return ended
 
 
 _BegunRead = tuple[float, float, SetKey]
@@ -335,13 +350,16 @@ class _Round:
         self._waiting_cores: defaultdict[Site, float] = defaultdict(float)  # by home
         self._local_cores: defaultdict[Site, float] = defaultdict(float)  # of free slots, kept for local jobs
         self._fed: defaultdict[Site | None, set[SetKey]] = defaultdict(set)  # by source, of reads in progress
+        self._busy_since: dict[Site, float] = {}  # by source
         self._reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
         begun: defaultdict[Site, list[_BegunRead]] = defaultdict(list)
-        for read in pool.reads:
+        reads = [*pool.reads, *_find_ended(memory.reads, pool)]
+        for read in reads:
             self._reads_of[read.key].append(read)
             begun[read.source].append((read.started_at, read.seconds, read.key))
         self._count_jobs(memory)
         self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
+        self._reads = [read for read in reads if read.started_at >= self._busy_since[read.source]]
         self._unused = self._review_leases(memory.leases, begun)
         self._reserved = self._sum_seconds(begun)
         self._wait_seconds = cache(self._compute_wait_seconds)
@@ -374,7 +392,7 @@ class _Round:
             outlooks[group[0]] = Outlook(Reason.OPEN, tuple(lease.openings), len(fed | {group[0]}), lanes)
         turns = {group: jobs.turn for group, jobs in self._jobs.items()}
         watches = {group: jobs.watch for group, jobs in self._jobs.items() if jobs.watch}
-        memory = PacingMemory(self._round, turns, watches, self._leases)
+        memory = PacingMemory(self._round, turns, watches, self._leases, self._reads)
         reuse = min(self._pool.run_seconds, MAX_REUSE_SECONDS)
         until = self._now + self._lateness + 2 * self._interval + reuse
         openings = {site: self._openings.get(site, {}) for site in self._sites.cores}
@@ -403,7 +421,7 @@ class _Round:
                     busy_since = busy_since if start <= end else start
                     end = max(start, end) + seconds
             seconds_left[source] = max(0.0, end - self._now) + future
-            busy_since = busy_since if end > self._now else self._now
+            self._busy_since[source] = busy_since = busy_since if end > self._now else self._now
             self._fed[source] = {key for start, _, key in reads if start >= busy_since}
         return seconds_left
 
@@ -431,7 +449,7 @@ class _Round:
                         start = lease.opened_at + self._lateness
                         begun[source].append((start, seconds * jobs_left, group[0]))
                 continue
-            is_refused = has_slots and is_over and not started
+            is_refused = jobs_left > 0 and has_slots and is_over and not started
             lanes = lanes.union(lease.lanes) if is_refused else lanes.difference(lease.lanes)
             if lanes.issuperset(jobs.lanes):
                 lanes = frozenset(lease.lanes)

@@ -344,6 +344,8 @@ def _running_rows(starts_by_group: Mapping[tuple[Any, ...], list[int]]) -> list[
 def find_clock_error(schedd_time: object, begun_at: float, ended_at: float) -> int:
     """Return the seconds by which a schedd's clock is ahead of this machine's; 0 if it is about right.
 
+    They are whole tens, so that the starts of jobs stay the same from one query to the next.
+
     Args:
         schedd_time: ServerTime of an ad of the answer; any other value than a number is unknown.
         begun_at, ended_at: the time of this machine before and after the query.
@@ -351,7 +353,7 @@ def find_clock_error(schedd_time: object, begun_at: float, ended_at: float) -> i
     if not is_number(schedd_time):
         return 0
     error = max(schedd_time - ended_at, 0.0) or min(schedd_time - begun_at, 0.0)
-    return round(error) if abs(error) > MAX_CLOCK_ERROR else 0
+    return int(round(error, -1)) if abs(error) > MAX_CLOCK_ERROR else 0
 
 
 def _slot_of(remote_host: object) -> str | None:

@@ -517,6 +517,24 @@ def test_link_that_stood_idle_has_twice_as_many_sets_when_their_leases_are_over(
         assert len(tried - before) == 2 ** (number // 2)
 
 
+@pytest.mark.parametrize(("seconds", "is_open"), [(195, False), (185, True)])
+def test_read_of_a_job_that_has_ended_has_delayed_the_others_of_its_link(seconds, is_open):
+    """The short read took 10 s of the link, so the long one needs 95 or 85 s more; the room is 90 s."""
+    reads = [RunningRead(X, UK, DE, seconds, -50), RunningRead(Y, UK, DE, 10, -40)]
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": {Z: at((UK, 75 * GB))}, "jobs": {Z: 1}}
+    *_, made = play([{"reads": reads, "jobs": {}}, {"reads": reads[:1]}], **world)
+    assert bool(opened(made)) is is_open
+
+
+def test_lease_whose_jobs_started_at_home_was_not_refused():
+    """A slot at home took the only job of the open lane, so the link has room for one set, not for two."""
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": dict.fromkeys((X, Y), at((UK, 75 * GB)))}
+    before = {"others": [WaitingJobs(X, {0: 1, 1: 1})], "jobs": {}}
+    after = {"others": [WaitingJobs(X, {1: 1})], "jobs": {Y: 1}}
+    *_, made = play([before, before, after], **world)
+    assert opened(made) == {DE: {"t:y"}}
+
+
 @pytest.mark.parametrize("size", [0, GB // 1000, 75 * GB])
 def test_sets_that_no_slot_takes_never_fill_the_ad_of_a_site(size):
     """Each of 1,000 sets with long names has its turn, and then X, although an ad has room for 250."""
