@@ -158,13 +158,12 @@ class Laws:
     def note_survey(self, survey: Survey, begun: float) -> None:
         """Note what a catalogue reported in an answer that it began at the virtual time *begun*."""
         self._sites |= survey.sites
-        unlisted = frozenset(
-            name for site in self._sites - survey.sites for name in (site, self._world.shown_as(site))
-        )
+        alias = {site: self._world.shown_as(site, self._world.loaded_configuration) for site in self._sites}
+        unlisted = frozenset(name for site in self._sites - survey.sites for name in (site, alias[site]))
         reports = self._reports.setdefault(survey.catalogue, {})
         now = self._world.loop.now
-        names = {site: {site, self._world.shown_as(site)} for site in survey.sites}
-        renamed = frozenset(site for site in survey.sites if self._world.shown_as(site) != site)
+        names = {site: {site, alias[site]} for site in survey.sites}
+        renamed = frozenset(site for site in survey.sites if alias[site] != site)
         if now - begun > 10:
             self.happened("an answer came long after its cycle")
         if any(isinstance(one, Unseen) for one in survey.readings.values()):
@@ -172,7 +171,7 @@ class Laws:
         for did, reading in survey.readings.items():
             if isinstance(reading, Seen):
                 unread = frozenset(
-                    name for site in reading.unreachable_sites for name in (site, self._world.shown_as(site))
+                    name for site in reading.unreachable_sites for name in (site, alias.get(site, site))
                 )
                 listed, whole = set[Site](), set[Site]()
                 for one in reading.replicas:

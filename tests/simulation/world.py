@@ -174,6 +174,8 @@ class World:
         self.configurations = configurations
         self._settings_read: dict[int, Settings] = {}
         self.configuration = 0
+        self.loaded_configuration = 0
+        """The configuration of the process: it ends some seconds after a change."""
         self._clock_offset = 0.0
         self.shelves: dict[str, Shelf] = {}
         self.laws = Laws(self)
@@ -221,9 +223,10 @@ class World:
         """Return how many polls must confirm a sudden loss."""
         return int(self.section("removal_guard")["confirm_polls"])
 
-    def shown_as(self, site: Site) -> Site:
-        """Return the name that *site* has in slots."""
-        return Site(self.section("sites").get("aliases", {}).get(site, site))
+    def shown_as(self, site: Site, number: int | None = None) -> Site:
+        """Return the name that *site* has in slots by configuration *number*; by default the present one."""
+        configuration = self.configurations[self.configuration if number is None else number]
+        return Site(configuration.get("sites", {}).get("aliases", {}).get(site, site))
 
     def is_private(self, did: Did) -> bool:
         """Return True if *did* is never published."""
@@ -356,6 +359,7 @@ class World:
     def _boot(self) -> None:
         """Start a process of the daemon, and watch it as its main thread does."""
         process = self._process = Process("daemon")
+        self.loaded_configuration = self.configuration
         settings = self._settings(self.configuration)
         try:
             store = SimulatedStore.open_to_write(self._folder)
