@@ -21,7 +21,8 @@ from hydrator.cli.output.new_files import write_new_file
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.text import format_count, shorten_list
+from hydrator.domain.model import Site
+from hydrator.domain.text import format_count
 
 DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
@@ -286,32 +287,32 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
     Raises:
         PoolError, CatalogueError: the pool or a catalogue does not answer; the command then writes no file.
     """
+    from hydrator.diagnostics.check.findings import name_list
+    from hydrator.diagnostics.check.installation import check_catalogue
     from hydrator.wiring import system_clock
     from hydrator.wiring.assembly import assemble
 
     with closing(assemble(settings, system_clock)) as parts:
         slots = _count_slots_by_site(parts.pool.client, settings)
-        surveys = [each.read(frozenset()) for each in parts.catalogues]
+        sites: set[Site] = set()
+        findings = [one for each in parts.catalogues for one in check_catalogue(each, sites)]
     pool_sites = {name for name in slots if name}
-    messages = [f"the pool has {format_count(sum(slots.values()), 'slot')} at {_format_sites(pool_sites)}"]
+    there = f"{format_count(len(pool_sites), 'site')}{': ' if pool_sites else ''}{name_list(pool_sites)}"
+    messages = [f"the pool has {format_count(sum(slots.values()), 'slot')} at {there}"]
     if siteless := slots.get("", 0):
         names = ", ".join(settings.sites.slot_attributes)
         messages.append(
             f"{format_count(siteless, 'slot')} of the pool have no site in the attributes {names}:"
             " name the slots' attribute with --site-attribute"
         )
-    for survey in surveys:
-        messages.append(f"the catalogue {survey.catalogue} covers {_format_sites(survey.sites)}")
-        if survey.unmapped_storages:
-            messages.append(
-                f"{format_count(len(survey.unmapped_storages), 'storage element')} of this catalogue have"
-                " no site: map them to sites, see docs/operators/sites.md"
-            )
-        if pool_sites and survey.sites and not pool_sites & survey.sites:
-            messages.append(
-                "the pool and this catalogue have no site name in common: set [sites.aliases],"
-                " see docs/operators/sites.md"
-            )
+    messages += [
+        f"catalogue {one.subject}: {': '.join(filter(None, (one.message, one.todo)))}" for one in findings
+    ]
+    if pool_sites and sites and not pool_sites & sites:
+        messages.append(
+            "the pool and the catalogue have no site name in common: set [sites.aliases],"
+            " see docs/operators/sites.md"
+        )
     return messages
 
 
@@ -323,11 +324,6 @@ def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # no
             raise
         hint = "give --collector HOST, or --untried to query no pool"
         raise PoolError(error.daemon, f"{error.reason}; {hint}") from error
-
-
-def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
-    names = shorten_list(sorted(sites), limit=5)
-    return f"{format_count(len(sites), 'site')}{': ' if names else ''}{names}"
 
 
 def format_toml(data: Mapping[str, Any]) -> str:
