@@ -29,7 +29,7 @@ from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH
 from .pages.routes import ChangeReader, PageRoutes
 from .pages.run import ClusterQuestions, ClusterReader
-from .responses import error_response, internal_error_response
+from .responses import error_response
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def build_app(
     app = Starlette(
         routes=routes,
         middleware=[Middleware(RequestMiddleware, HttpMetrics(registry, routes), policy)],
-        exception_handlers={HTTPException: error_response, Exception: internal_error_response},
+        exception_handlers={HTTPException: error_response, Exception: error_response},
     )
     app.router.redirect_slashes = False  # no redirects: their URL would repeat the client's Host header
     return app

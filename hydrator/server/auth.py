@@ -20,9 +20,11 @@ from typing import Final, Self
 
 import structlog
 
-from hydrator.domain.errors import ConfigError, HydratorError
+from hydrator.domain.errors import ConfigError
 from hydrator.domain.files import WatchedFiles, read_regular
 from hydrator.domain.model import Site
+
+from .responses import HttpError
 
 _log = structlog.get_logger("hydrator")
 
@@ -37,14 +39,6 @@ class Role(StrEnum):
 
     SITE = "site"  # read the ad of one site, and nothing else
     READ = "read"  # read everything that is published
-
-
-class AccessDenied(HydratorError):
-    """A refused request; the status is 401, 403, or 503 if the tokens file cannot be read."""
-
-    def __init__(self, http_status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.http_status = http_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +152,19 @@ class TokenAuthenticator:
             required_role: the role that the route requires; SITE for the ad of *site*.
 
         Raises:
-            AccessDenied: no grant permits the request.
+            HttpError: no grant permits the request; its status is 401, 403, or 503 if the tokens file cannot
+                be read.
         """
         token = _extract_token(authorization)
         if token is None:
-            raise AccessDenied(401, "a token is required: send the header Authorization: Bearer TOKEN")
+            raise _not_authenticated("a token is required: send the header Authorization: Bearer TOKEN")
         grant = self._find_grant(token)
         if grant is None:
-            raise AccessDenied(401, "this token is not known: it was mistyped or revoked")
+            raise _not_authenticated("this token is not known: it was mistyped or revoked")
         if not grant.is_valid_for(required_role, site):
             role = "site for this site, or read," if required_role is Role.SITE else required_role.value
-            raise AccessDenied(403, f"this token has role {grant.role_text}; role {role} is required")
+            detail = f"this token has role {grant.role_text}; role {role} is required"
+            raise HttpError(403, "not authorized", detail)
         return grant
 
     def _find_grant(self, token: str) -> Grant | None:
@@ -190,7 +186,9 @@ class TokenAuthenticator:
                 )
             self._grants = None
         if self._grants is None:
-            raise AccessDenied(503, "the tokens file cannot be read; the daemon's log has the reason")
+            raise HttpError(
+                503, "not ready", "the tokens file cannot be read; the daemon's log has the reason"
+            )
         return self._grants
 
     def _load_grants(self) -> None:
@@ -201,6 +199,10 @@ class TokenAuthenticator:
                 "tokens file has invalid lines",
                 why=f"{self._file}: {'; '.join(problems)}; the daemon ignores these lines",
             )
+
+
+def _not_authenticated(detail: str) -> HttpError:
+    return HttpError(401, "not authenticated", detail)
 
 
 def read_protected_file(file: Path) -> str:

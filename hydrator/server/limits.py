@@ -16,7 +16,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, Literal, TypeVar
 
 from uvicorn.config import Config
@@ -144,11 +144,18 @@ class QuestionQueue:
             return entry
 
 
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Return the IP address in *text*; None if it is a name."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
 def client_key(address: str) -> str:
     """Return the key of *address* for limits: for IPv6 the /64 network, since one host may own all of it."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
+    parsed = _parse_address(address)
+    if parsed is None:
         return address[:40]
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
         return str(IPv6Address(int(parsed) >> 64 << 64)) + "/64"
@@ -170,7 +177,7 @@ class AllowedHosts:
     def is_allowed(self, header: str) -> bool:
         """Return whether a Host header, with or without a port, has an allowed name."""
         name = _without_port(header.strip().lower()).rstrip(".")
-        if _is_address(name):
+        if _parse_address(name):
             return True
         return name in self._names or bool(self._domain_suffixes and name.endswith(self._domain_suffixes))
 
@@ -185,14 +192,6 @@ def _without_port(header: str) -> str:
         return header[1:].partition("]")[0]
     name, colon, port = header.rpartition(":")
     return name if colon and (not port or (port.isascii() and port.isdigit())) else header
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 MAX_HEAD_BYTES: Final = 32_768

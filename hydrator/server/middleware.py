@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hydrator.server.limits import MAX_HEAD_BYTES, AllowedHosts, RateLimiter, client_key
 from hydrator.server.pages.html import STYLE_HASH
 
-from .auth import AccessDenied, Grant, Role, TokenAuthenticator
+from .auth import Grant, Role, TokenAuthenticator
 from .metrics import HttpMetrics
-from .responses import HttpError, busy_error, error_response, internal_error_response
+from .responses import HttpError, busy_error, error_response
 
 MAX_URL_BYTES: Final = 8192
 REQUEST_ID_HEADER: Final = "X-Request-Id"
@@ -95,7 +95,7 @@ class RequestMiddleware:
                 await answer(scope, receive, send_with_headers)
         except Exception as bug:
             if status is None:
-                answer = await internal_error_response(Request(scope), bug)
+                answer = await error_response(Request(scope), bug)
                 await answer(scope, receive, send_with_headers)
             raise  # uvicorn logs the exception
         finally:
@@ -164,20 +164,12 @@ class AuthMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.authenticator is not None:
             site = scope["path_params"].get("site")
-            try:
-                grant = self.authenticator.authorize(
-                    Headers(scope=scope).get("Authorization"), self.required_role, site
-                )
-            except AccessDenied as denied:
-                error = _ERROR_BY_STATUS[denied.http_status]
-                raise HttpError(denied.http_status, error, str(denied)) from denied
+            authorization = Headers(scope=scope).get("Authorization")
+            grant = self.authenticator.authorize(authorization, self.required_role, site)
             if refusal := check_rate(self.rate_limiter, ("token", grant.digest), "with this token"):
                 raise refusal
             scope["grant"] = grant
         await self.inner(scope, receive, send)
-
-
-_ERROR_BY_STATUS: Final = {401: "not authenticated", 403: "not authorized", 503: "not ready"}
 
 
 def client_of(scope: Scope) -> tuple[str, str]:

@@ -69,26 +69,23 @@ def html_response(request: Request, text: str, status: int = 200) -> Response:
 
 async def error_response(request: Request, exc: Exception) -> Response:
     """Build the JSON answer to an error of a handler or of the router."""
-    if isinstance(exc, HttpError):
-        answer = json_response(
-            request, {"error": exc.error, "detail": exc.detail, **exc.extra_fields}, exc.status_code
-        )
-        answer.headers.update(exc.headers or {})
-        return answer
-    status = exc.status_code if isinstance(exc, HTTPException) else 500
-    if status == 405:
+    error = exc if isinstance(exc, HttpError) else _find_http_error(exc)
+    content = {"error": error.error, "detail": error.detail, **error.extra_fields}
+    answer = json_response(request, content, error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def _find_http_error(exc: Exception) -> HttpError:
+    """Return the answer to an error of the router, or to a bug, whose traceback is also logged."""
+    if not isinstance(exc, HTTPException):
+        detail = "the request failed because of a bug in the daemon; the daemon's log has the traceback"
+        return HttpError(500, "internal error", detail)
+    if exc.status_code == 405:
         detail = "this server is read-only: use GET or HEAD"
-        answer = json_response(request, {"error": "method not allowed", "detail": detail}, status)
-        answer.headers["Allow"] = "GET, HEAD"
-        return answer
+        return HttpError(405, "method not allowed", detail, headers={"Allow": "GET, HEAD"})
     detail = "no such path; try /, /v1/sites, /v1/sites/{site}/ad, /v1/datasets?did=scope:name"
-    return json_response(request, {"error": "not found", "detail": detail}, status)
-
-
-async def internal_error_response(request: Request, _: Exception) -> Response:
-    """Build the answer to a request that failed because of a bug; Starlette also logs the exception."""
-    detail = "the request failed because of a bug in the daemon; the daemon's log has the traceback"
-    return json_response(request, {"error": "internal error", "detail": detail}, 500)
+    return HttpError(exc.status_code, "not found", detail)
 
 
 def accepts_gzip(headers: Headers) -> bool:

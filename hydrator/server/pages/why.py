@@ -27,16 +27,6 @@ def render_why_page(
         job=job,
         schedd=fields.get("schedd", ""),
         problem=problem,
-        answers=[(answer, _repeat_site_names(answer.rows)) for answer in listed_answers],
+        answers=listed_answers,
         columns=COLUMNS,
     )
-
-
-def _repeat_site_names(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return the rows with the name of the site in each: the header cell of a row must not be empty."""
-    named_rows = []
-    site = ""
-    for head, *cells in rows:
-        site = head or site
-        named_rows.append((site, *cells))
-    return named_rows
