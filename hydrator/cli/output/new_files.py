@@ -104,11 +104,10 @@ def write_new_files(texts: Mapping[Path, bytes]) -> list[Path] | None:
             if not _has_content(path, text):
                 write_new_file(path, text)
                 written.append(path)
-    except FileExistsError:
+    except BaseException as error:
         remove_files(written)
-        return None
-    except BaseException:
-        remove_files(written)
+        if isinstance(error, FileExistsError):
+            return None
         raise
     return written
 

@@ -56,7 +56,8 @@ def verdict_text(
         case _ if matching_sites:
             return f"it would match at {comma_separated(matching_sites)}{_turn_text(job)}"
         case _:
-            return _no_match_text(sites)
+            has_slots = any(at.slots for at in sites)
+            return "it matches no slot now" if has_slots else "it cannot match: the pool has no slots"
 
 
 def _turn_text(job: JobFacts) -> str:
@@ -79,12 +80,6 @@ def _budget_text(budget: ScheddBudget) -> str:
         f" {budget.idle} are idle: if {budget.room} of its owner wait for their data, it gets none"
         f" (HTCONDOR-3855); {CURES}"
     )
-
-
-def _no_match_text(sites: Sequence[SiteMatch]) -> str:
-    if not any(at.slots for at in sites):
-        return "it cannot match: the pool has no slots"
-    return "it matches no slot now"
 
 
 _NO_MATCH = "no match found"

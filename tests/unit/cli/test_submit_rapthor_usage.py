@@ -67,7 +67,8 @@ def test_submit_option_without_condor_submit_writes_no_files(host, monkeypatch):
 def test_missing_parset_is_one_sentence(host):
     done = host.run("nope", status=2)
     assert done.stdout == ""
-    assert done.stderr == "hydrator: nope: No such file or directory; give the path of a Rapthor parset\n"
+    sentence = "cannot read nope: No such file or directory; give the path of a Rapthor parset"
+    assert done.stderr == f"hydrator: {sentence}\n"
 
 
 def test_stage_in_command_with_an_open_quote_is_rejected(host):

@@ -162,8 +162,10 @@ def find_input_datasets(
     return list(options.find_input_datasets(names).values())
 
 
-def read_input_file(file: Path) -> bytes:
+def read_input_file(file: Path, kind: str = "") -> bytes:
+    """Return the content of *file*, of which the user should know the *kind* if it cannot be read."""
     try:
         return read_limited(file, MAX_INPUT_BYTES)
     except OSError as error:
-        raise ConfigError([f"cannot read {file}: {error.strerror}"]) from error
+        advice = f"; give the path of {kind}" if kind else ""
+        raise ConfigError([f"cannot read {file}: {error.strerror}{advice}"]) from error

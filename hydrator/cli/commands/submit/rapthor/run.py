@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from hydrator.cli.commands.submit.dataset_options import read_input_file
 from hydrator.cli.commands.submit.shared import exit_on_problems
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import ReportingCatalogue, show_progress
 from hydrator.config import Settings, SubmitSettings
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.ads.expressions import Mode
-from hydrator.domain.errors import ConfigError, StateError
-from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
+from hydrator.domain.errors import StateError
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot, Survey, Unseen
 from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -83,7 +83,7 @@ def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOpt
     Exits with all problems of the mode and of the names together.
     """
     file = options.parset
-    parset = parse_parset(_read_parset(file), str(file))
+    parset = parse_parset(read_input_file(file, "a Rapthor parset"), str(file))
     print_problems(*(f"{file}: {question}" for question in spelling_questions(parset)))
     is_for_job = options.form == "job"
     files = find_files_to_send(parset) if is_for_job else {}
@@ -122,13 +122,6 @@ def _mode_problems(submit: SubmitSettings, mode: Mode | None, form: str) -> list
     advice = "set [submit].stage_in to a command that fetches {did} to {path}, or use --mode require"
     start = f"--mode {mode} lets the run start at a site without its data"
     return [f"{start}, but Rapthor opens local paths: {advice}"]
-
-
-def _read_parset(file: Path) -> bytes:
-    try:
-        return read_limited(file, MAX_INPUT_BYTES)
-    except OSError as error:
-        raise ConfigError([f"{file}: {error.strerror}; give the path of a Rapthor parset"]) from error
 
 
 def find_files_to_send(parset: Parset) -> dict[str, Path]:
