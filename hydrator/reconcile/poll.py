@@ -205,26 +205,16 @@ class CataloguePoller:
 
 
 def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReporter) -> Survey | Unseen:
-    """Query one catalogue about *dids*. Return Unseen if it raises an exception or returns no Survey."""
+    """Query one catalogue about *dids*. Return Unseen if it raises an exception."""
     part = f"catalogue {catalogue.name}"
     try:
         answer = catalogue.read(dids)
-        _require_survey(answer)
     except CatalogueError as error:
         return Unseen(error.reason)
     except BaseException as error:  # noqa: BLE001 - a bug of one catalogue must not stop the others
         return Unseen(bugs.report(part, error))
     bugs.mark_resolved(part)
     return answer
-
-
-def _require_survey(answer: object) -> None:
-    """Raise TypeError if *answer* is not a Survey with an aware time."""
-    if not isinstance(answer, Survey):
-        raise TypeError(f"the catalogue returned a {type(answer).__name__}, not a Survey")
-    at: object = answer.started_at
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise TypeError("Survey.started_at is not a datetime with a time zone")
 
 
 PoolAnswer = PoolSnapshot | Unseen

@@ -306,23 +306,20 @@ class PublishTargets:
         now: datetime,
         withheld_reasons: Mapping[Site, str],
     ) -> dict[str, PlanOrError]:
-        """Return, by publisher, the plan; or the error if reading its ads or making the plan failed."""
+        """Return, by publisher, the plan; or the error if reading its ads failed."""
 
         def plan_for(target: PublishTarget) -> PlanOrError:
             published_ads = published[target.name]
             if isinstance(published_ads, PublishError):
                 return published_ads
-            try:
-                return plan(
-                    published_ads,
-                    ads,
-                    retired=frozenset(filter(is_retired, published_ads)),
-                    now=now,
-                    policy=target.policy,
-                    withheld_reasons=withheld_reasons,
-                )
-            except Exception as error:  # noqa: BLE001 - a bug must stop this publisher only
-                return PublishError(target.name, self._bugs.report(_part_name(target.publisher), error))
+            return plan(
+                published_ads,
+                ads,
+                retired=frozenset(filter(is_retired, published_ads)),
+                now=now,
+                policy=target.policy,
+                withheld_reasons=withheld_reasons,
+            )
 
         return {target.name: plan_for(target) for target in self._targets}
 
@@ -406,8 +403,6 @@ def _part_name(publisher: Publisher) -> str:
 def _read_published(publisher: Publisher, bugs: BugReporter) -> PublishedAds:
     try:
         published_ads = publisher.published()
-        if not isinstance(published_ads, Mapping):
-            raise TypeError(f"published() returned a {type(published_ads).__name__}, not a Mapping")  # noqa: TRY301
     except PublishError as error:
         return error
     except BaseException as error:  # noqa: BLE001 - a bug of one publisher must not stop the others

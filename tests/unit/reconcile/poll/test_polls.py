@@ -217,14 +217,6 @@ def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
 # ---- bugs
 
 
-def answering(answer):
-    class Odd(MemoryCatalogue):
-        def read(self, dids):
-            return answer(super().read(dids))
-
-    return Odd
-
-
 def raising(error):
     class Odd(MemoryCatalogue):
         def read(self, dids):
@@ -237,10 +229,6 @@ ODD_CATALOGUES = {
     "OverflowError": raising(OverflowError("date value out of range")),
     "SystemExit": raising(SystemExit(3)),
     "KeyboardInterrupt": raising(KeyboardInterrupt()),
-    "no survey": answering(lambda survey: None),
-    "a mapping": answering(lambda survey: survey.readings),
-    "a naive time": answering(lambda survey: replace(survey, at=survey.at.replace(tzinfo=None))),
-    "a number as its time": answering(lambda survey: replace(survey, at=12.5)),
 }
 
 
@@ -283,9 +271,8 @@ def dividing():
         Odd(shows=dividing),
         Odd(takes=dividing),
         Odd(takes=lambda: (_ for _ in ()).throw(SystemExit)),
-        Odd(shows=lambda: ["no mapping"]),
     ],
-    ids=["shows", "takes", "ends us", "no mapping"],
+    ids=["shows", "takes", "ends us"],
 )
 def test_bug_of_a_publisher_is_reported_as_its_own_and_others_get_their_ads(odd):
     world = World()
