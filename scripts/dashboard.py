@@ -90,13 +90,8 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
          [(_rate("hydrator_ads_sent_total", "publisher, action"), "{{publisher}} {{action}}")]),
         ("Sent, and not read back", "short", "timeseries", [("hydrator_unconfirmed_ads", "{{publisher}}")]),
         ("Slots without a hook", "short", "timeseries", [("hydrator_merge_slots", "{{collector}}")]),
-        ("Measured transfers between sites", "short", "timeseries", [("hydrator_transfer_samples", "{{origin}}")]),
-        ("Since a transfer was measured", "s", "timeseries",
-         [("time() - hydrator_newest_transfer_sample_timestamp_seconds", "{{origin}}")]),
-        ("Merges, and failures", "ops", "timeseries", [
-            (_rate("hydrator_merged_slots_total", "collector"), "sent: {{collector}}"),
-            (_rate("hydrator_merge_errors_total", "collector"), "failed: {{collector}}"),
-        ]),
+        ("Failures to merge", "ops", "timeseries",
+         [(_rate("hydrator_merge_errors_total", "collector"), "{{collector}}")]),
         ("Share of their time that merges covered", "percentunit", "timeseries", [
             (('sum by (collector) (rate(hydrator_merge_slot_seconds_total{covered="yes"}[$__rate_interval]))'
              " / (sum by (collector) (rate(hydrator_merge_slot_seconds_total[$__rate_interval])) > 0)"), "{{collector}}"),
@@ -129,8 +124,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
     )),
     ("Reads from other sites", (
         ("Reads are paced", "short", "timeseries", [("hydrator_paced", "paced")]),
-        ("Age of the jobs behind the openings", "s", "timeseries",
-         [("time() - hydrator_paced_load_timestamp_seconds", "age")]),
         ("Idle jobs beside their data", "short", "timeseries", [(f"hydrator_site_backlog{{{SITE}}}", "{{site}}")]),
         ("Sets that are open at a site", "short", "timeseries", [(f"hydrator_site_open_sets{{{SITE}}}", "{{site}}")]),
         ("Readers of a site's data", "short", "timeseries", [(f"hydrator_site_readers{{{SITE}}}", "{{site}}")]),

@@ -264,7 +264,6 @@ class NetworkTasks(BackgroundWorker):
             self._log_problems({"state": str(error)})
             return
         network.rates = RateTable(samples, now=now, network=network.settings)
-        self._metrics.set_transfer_samples(samples)
         self._log_problems(
             {f"{each.name} {part}": why for each in statuses for part, why in each.failures.items()}
         )

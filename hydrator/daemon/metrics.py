@@ -6,7 +6,6 @@ recorder has its own registry, so two daemons in one process share no metric.
 
 import contextlib
 import time
-from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
@@ -24,7 +23,6 @@ from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.outcomes import EndedJobBatch, Start
 from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.model import DatasetState, Site, to_unix
-from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.domain.ports import MergeResult
 from hydrator.domain.staging_ports import RefusalKind
 from hydrator.reconcile.misses import Miss
@@ -56,11 +54,6 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "merge_slot_seconds",
         "Slot-seconds of slots without a hook, by whether the slots had the site's attributes: yes or no.",
         ("collector", "covered"),
-    ),
-    (
-        "merged_slots",
-        "Slot ads into which the daemon merged attributes, or from which it withdrew them.",
-        ("collector",),
     ),
     ("merge_errors", "Runs of the slot merge that failed.", ("collector",)),
     (
@@ -149,11 +142,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "1 if the last cycle paced the reads from elsewhere, 0 if it could not; the log has the reason.",
         (),
     ),
-    (
-        "paced_load_timestamp_seconds",
-        "Time of the query of jobs and slots from which the last openings were made.",
-        (),
-    ),
     ("site_backlog", "Idle jobs whose set of datasets is whole at a site.", ("site",)),
     ("site_open_sets", "Sets, or lanes of sets, whose jobs may start at a site by reading.", ("site",)),
     ("site_readers", "Running jobs that started with a read from a site.", ("site",)),
@@ -176,16 +164,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "slots",
         "Slots that take jobs, by site and by the slot's copy of the site ad: current, outdated or none.",
         ("site", "coverage"),
-    ),
-    (
-        "transfer_samples",
-        "Measured transfers between sites that the daemon keeps, by origin: job wrapper or transfer records.",
-        ("origin",),
-    ),
-    (
-        "newest_transfer_sample_timestamp_seconds",
-        "End of the newest measured transfer between sites, by origin.",
-        ("origin",),
     ),
     ("merge_slots", "Slots without a hook at sites that the daemon advertises.", ("collector",)),
     ("staging_step_timestamp_seconds", "Time of the last step of staging.", ()),
@@ -425,14 +403,10 @@ class Metrics:
             count = sum(site.loss is not None and site.loss.cause is cause for site in view.sites)
             metrics.set("held_sites", count, cause.value)
         metrics.set("paced", view.pacing.open_until is not None)
-        if view.pacing.open_until is not None and view.pacing.load_at is not None:
-            metrics.set("paced_load_timestamp_seconds", view.pacing.load_at)
 
     def record_merge(self, results: Mapping[str, MergeResult]) -> None:
         """Record one run of the slot merge, by collector; any thread may call this."""
         for collector, result in results.items():
-            sent_count = result.merged_count + result.withdrawn_count
-            self.instruments.count("merged_slots", collector, by=sent_count)
             self.instruments.count("merge_slot_seconds", collector, "yes", by=result.covered_slot_seconds)
             self.instruments.count("merge_slot_seconds", collector, "no", by=result.uncovered_slot_seconds)
             if result.error:
@@ -457,19 +431,6 @@ class Metrics:
         """
         for miss in misses:
             self.instruments.count("missed_datasets", miss.site if miss.site in known_sites else "unknown")
-
-    def set_transfer_samples(self, samples: Iterable[TransferSample]) -> None:
-        """Set the number and the age of the samples of transfers, by origin; any thread may call this."""
-        newest: dict[str, float] = {}
-        counts: Tally[str] = Tally()
-        for sample in samples:
-            counts[sample.origin.value] += 1
-            ended_at = sample.ended_at.timestamp()
-            newest[sample.origin.value] = max(ended_at, newest.get(sample.origin.value, 0.0))
-        for origin in TransferOrigin:
-            self.instruments.set("transfer_samples", counts[origin.value], origin.value)
-        for name, ended_at in newest.items():
-            self.instruments.set("newest_transfer_sample_timestamp_seconds", ended_at, name)
 
     def set_reload_result(self, *, is_successful: bool) -> None:
         """Set whether the daemon accepted the configuration at the last reload."""
