@@ -58,15 +58,9 @@ _TRACEBACK_RENDERER = structlog.processors.ExceptionRenderer(
 )
 
 
-class _RedactingFormatter(logging.Formatter):
-    """A formatter that removes secrets from the finished line of another formatter."""
-
-    def __init__(self, inner: logging.Formatter) -> None:
-        super().__init__()
-        self._inner = inner
-
-    def format(self, record: logging.LogRecord) -> str:
-        return redact(self._inner.format(record))
+def _redact_line(_: object, __: str, line: Any) -> str:  # noqa: ANN401 - structlog's own
+    """Remove secrets from the finished line."""
+    return redact(line)
 
 
 def configure_logs(level: str, stream: TextIO = sys.stderr) -> None:
@@ -90,9 +84,10 @@ def configure_logs(level: str, stream: TextIO = sys.stderr) -> None:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             *_renderers(is_console=is_console, colors=colors),
+            _redact_line,
         ],
     )
-    _configure_root_logger(level, stream, _RedactingFormatter(formatter))
+    _configure_root_logger(level, stream, formatter)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
