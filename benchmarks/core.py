@@ -23,7 +23,7 @@ from hydrator.domain.model import (
     Survey,
 )
 from hydrator.reconcile.evaluate import Evaluation, evaluate
-from hydrator.reconcile.publish import Policy, plan
+from hydrator.reconcile.publish import plan
 from hydrator.reconcile.site_ads import Budget
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
@@ -37,7 +37,7 @@ COPIES = 2
 
 CHANGES = 100
 POLL = timedelta(seconds=30)
-POLICY = Policy(refresh_after=timedelta(minutes=5), has_expiring_ads=True)
+REFRESH_AFTER = timedelta(minutes=5)
 
 
 CASES = {"default budget": Budget(), "no budget": Budget(line_bytes=10**9, ad_bytes=10**9)}
@@ -69,7 +69,9 @@ def cycle(state: ReconcileState, answer: Survey, demand: Demand, budget: Budget)
         budget=budget,
         now=answer.started_at,
     )
-    return thought, plan(there, thought.ads, retired=frozenset(), now=answer.started_at, policy=POLICY)
+    return thought, plan(
+        there, thought.ads, retired=frozenset(), now=answer.started_at, refresh_after=REFRESH_AFTER
+    )
 
 
 def measure(case: str, count: int, repeats: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from hydrator.domain.network import Rate
 from hydrator.domain.ports import PoolLoad
 from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.pacer import Pacer
-from hydrator.reconcile.publish import Policy, plan
+from hydrator.reconcile.publish import plan
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import build_view
@@ -44,7 +44,7 @@ from .measure import measure_cpu, peak_mib, run_in_process
 from .record import Figure, Result
 
 POLL = timedelta(seconds=30)
-POLICY = Policy(refresh_after=timedelta(minutes=5), has_expiring_ads=True)
+REFRESH_AFTER = timedelta(minutes=5)
 FULL_GOAL, CHANGED_GOAL, MEMORY_GOAL, PACING_GOAL, METRICS_GOAL = 10.0, 4.0, 1024.0, 0.2, 0.2
 STATES = (DatasetState.STAGING, DatasetState.PARTIAL, DatasetState.STUCK)
 
@@ -125,7 +125,7 @@ def cycle(
         now=answer.started_at,
         make_openings=make_openings,
     )
-    plan(there, thought.ads, retired=frozenset(), now=answer.started_at, policy=POLICY)
+    plan(there, thought.ads, retired=frozenset(), now=answer.started_at, refresh_after=REFRESH_AFTER)
     return thought
 
 

@@ -9,8 +9,8 @@ disk may be of another configuration, in which sites have other names. If a loss
 clock was set back, the ad also stays while the loss is held.
 
 :func:`plan` makes one action for each site of one publisher, with the reason. An ad is *due* if the publisher
-received it at least ``refresh_after`` ago; without a newer as_of only if the publisher drops ads after some
-time. An ad with openings that the publisher does not have is due at once.
+received it at least ``refresh_after`` ago. A publisher that keeps its ads has no ``refresh_after``: an ad is due
+there if its as_of is newer. An ad with openings that the publisher does not have is due at once.
 
 desired  published           newer as_of  due   action
 -------  ------------------  -----------  ----  ----------------------------------------
@@ -57,31 +57,19 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.threads import ParallelWorkers, Threads, UnfinishedWork
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The rule of one publisher for sending an unchanged ad again.
-
-    ``refresh_after`` is the maximum time since the publisher received the ad. ``has_expiring_ads`` means
-    that the publisher drops ads after some time, so the daemon sends ads again even without newer facts.
-    """
-
-    refresh_after: timedelta
-    has_expiring_ads: bool
-
-
 def plan(
     published: Mapping[Site, PublishedAd],
     desired: Mapping[Site, SiteAd],
     *,
     retired: AbstractSet[Site],
     now: datetime,
-    policy: Policy,
+    refresh_after: timedelta | None,
     withheld_reasons: Mapping[Site, str] | None = None,
 ) -> Plan:
     """Choose the fewest actions that turn *published* into *desired*.
 
     A collector forgets an ad after ``ClassAdLifetime`` seconds [1]. So send an unchanged ad again when it is
-    ``policy.refresh_after`` old. Withdraw only the ads of *retired* sites: a site that is neither desired nor
+    *refresh_after* old. Withdraw only the ads of *retired* sites: a site that is neither desired nor
     retired keeps its ad.
 
     Args:
@@ -89,7 +77,7 @@ def plan(
         desired: the ads that the publisher should have, by site.
         retired: sites that the operator removed.
         now: aware UTC time of this cycle, read once by the caller.
-        policy: the rule for sending an unchanged ad again.
+        refresh_after: the age of a published ad after which it is sent again; None if the publisher keeps it.
         withheld_reasons: sites whose published ads must not be replaced yet, each with the reason.
 
     Returns:
@@ -99,7 +87,9 @@ def plan(
     """
     sites = sorted(published.keys() | (desired.keys() - retired))
     return tuple(
-        _action(site, published.get(site), desired.get(site), retired, now, policy, withheld_reasons or {})
+        _action(
+            site, published.get(site), desired.get(site), retired, now, refresh_after, withheld_reasons or {}
+        )
         for site in sites
     )
 
@@ -110,7 +100,7 @@ def _action(
     ad: SiteAd | None,
     retired: AbstractSet[Site],
     now: datetime,
-    policy: Policy,
+    refresh_after: timedelta | None,
     withheld_reasons: Mapping[Site, str],
 ) -> Action:
     if site in retired:
@@ -133,7 +123,7 @@ def _action(
     is_ahead = to_unix(published_ad.as_of) > to_unix(now)
     # received_at may then be in the future too; without abs() the ad's age would be negative
     age = abs(now - published_ad.received_at)
-    is_due = (is_ahead or age >= policy.refresh_after) and (is_newer or policy.has_expiring_ads)
+    is_due = is_newer if refresh_after is None else is_ahead or age >= refresh_after
     if not is_due and (ad.open_until is None or _has_openings(ad, published_ad)):
         return Action(ActionKind.NOOP, site)
     if to_unix(ad.as_of) > to_unix(published_ad.as_of):
@@ -248,10 +238,10 @@ PlanOrError = Plan | PublishError
 
 @dataclass(frozen=True, slots=True)
 class PublishTarget:
-    """A publisher, and its rule for sending an unchanged ad again."""
+    """A publisher; one that drops an ad after some time gets it again when it is ``refresh_after`` old."""
 
     publisher: Publisher
-    policy: Policy
+    refresh_after: timedelta | None = None
 
     @property
     def name(self) -> str:
@@ -262,7 +252,7 @@ class PublishTargets:
     """The publishers, each in its own thread. A publisher that hangs or fails does not delay the others.
 
     Args:
-        targets: the publishers with their policies.
+        targets: the publishers.
         clock: aware UTC time.
         bugs: counts and logs exceptions that no publisher should raise.
         threads: run the work of the publishers.
@@ -317,7 +307,7 @@ class PublishTargets:
                 ads,
                 retired=frozenset(filter(is_retired, published_ads)),
                 now=now,
-                policy=target.policy,
+                refresh_after=target.refresh_after,
                 withheld_reasons=withheld_reasons,
             )
 

@@ -19,7 +19,7 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.domain.ports import Catalogue, Clock, PoolReader
 from hydrator.reconcile.pacer import Pacer
-from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.threads import THREADS, Threads
@@ -52,22 +52,19 @@ def build_publish_targets(
     """
     targets = []
     publish = settings.publish
-    always = Policy(refresh_after=timedelta(0), has_expiring_ads=False)
     if publish.file.enabled:
-        targets.append(PublishTarget(AdFilePublisher(publish.file.directory, clock), always))
+        targets.append(PublishTarget(AdFilePublisher(publish.file.directory, clock)))
     if publish.sites_file:
-        policy = Policy(refresh_after=timedelta(minutes=5), has_expiring_ads=True)
         max_age = settings.daemon.job_max_age
         sites = SitesFilePublisher(
             publish.sites_file, valid_for=_SITES_FILE_VALID, max_age=max_age, clock=clock
         )
-        targets.append(PublishTarget(sites, policy))
+        targets.append(PublishTarget(sites, timedelta(minutes=5)))
     if web_publisher:
-        targets.append(PublishTarget(web_publisher, always))
-    policy = Policy(refresh_after=_AD_LIFETIME / 3, has_expiring_ads=True)
+        targets.append(PublishTarget(web_publisher))
     for name, client in collectors.items():
         publisher = CollectorPublisher(client, name=name, lifetime=_AD_LIFETIME, clock=clock)
-        targets.append(PublishTarget(publisher, policy))
+        targets.append(PublishTarget(publisher, _AD_LIFETIME / 3))
     return targets
 
 

@@ -17,7 +17,7 @@ from adapters.condor.collector import CollectorPublisher
 from adapters.condor.pool_load import CondorPool
 from adapters.files.ad_files import AdFilePublisher
 from hydrator.domain.model import DatasetState, Did, Replica, Site, Unseen
-from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
@@ -62,8 +62,8 @@ class Beside:
             catalogues=[self.catalogue],
             queues=CondorPool(self.client, system_clock, ()),
             targets=[
-                PublishTarget(self.collector, Policy(LIFETIME / 3, has_expiring_ads=True)),
-                PublishTarget(self.file, Policy(timedelta(0), has_expiring_ads=False)),
+                PublishTarget(self.collector, LIFETIME / 3),
+                PublishTarget(self.file),
             ],
             settings=settings_with(pins={PINNED}),
             clock=system_clock,

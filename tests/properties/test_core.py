@@ -24,7 +24,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.untrusted import MAX_AHEAD, is_ahead
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
-from hydrator.reconcile.publish import Policy, apply_plan, plan
+from hydrator.reconcile.publish import apply_plan, plan
 from hydrator.reconcile.site_ads import Budget, Draft, assign_generations, draft_site_ads
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
@@ -170,10 +170,10 @@ def test_applying_a_plan_reaches_the_desired_ads_and_then_rests(there, desired, 
     publisher = MemoryPublisher(clock=lambda: now[0])
     publisher.publish(list(there.values()))
     now[0] = NOON
-    policy = Policy(refresh_after=5 * MINUTE, has_expiring_ads=expires)
+    refresh_after = 5 * MINUTE if expires else None
 
     def decide():
-        return plan(publisher.published(), desired, retired=retired, now=NOON, policy=policy)
+        return plan(publisher.published(), desired, retired=retired, now=NOON, refresh_after=refresh_after)
 
     todo = decide()
     assert todo == decide()

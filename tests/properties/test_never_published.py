@@ -11,7 +11,7 @@ from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import DatasetState, Did, QueuedJobs, Replica, ScheddDemand
-from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
@@ -71,7 +71,7 @@ def test_no_published_text_has_a_name_that_matches(held, named, rules, was_publi
     queues = MemoryPool({"ap1": ScheddDemand(NOON, (*groups, QueuedJobs(("embargo:not a DID",), 1)))})
 
     def run(never: tuple[str, ...], state: ReconcileState) -> tuple[CycleReport, ReconcileState]:
-        target = PublishTarget(publisher, Policy(5 * MINUTE, has_expiring_ads=True))
+        target = PublishTarget(publisher, 5 * MINUTE)
         reconciler = Reconciler(
             catalogues=[catalogue], queues=queues, targets=[target],
             settings=settings_with(**rules, never=never),

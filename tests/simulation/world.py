@@ -26,7 +26,7 @@ from hydrator.daemon.runtime import Machine
 from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
 from hydrator.reconcile.intake import IntakeCatalogue
-from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.rates import RateTable
 from hydrator.reconcile.state import Approve
 from hydrator.reconcile.view import CycleView, SiteView
@@ -436,17 +436,18 @@ class World:
     def _assemble(self, process: Process, settings: Settings, clock: Any, get_url: Any) -> Parts:
         mapping = settings.sites.mapping
         web_publisher = SimulatedWebPublisher(self, process, get_url, clock)
-        always = Policy(refresh_after=timedelta(0), has_expiring_ads=False)
-        expiring = Policy(refresh_after=timedelta(seconds=AD_LIFETIME / 3), has_expiring_ads=True)
         catalogues = [SimulatedCatalogue(self, process, name) for name in sorted(self.truth.sites)]
         pool = PoolParts(None, {}, None, None, None, None, None)
         return Parts(
             settings=settings,
             catalogues=tuple(IntakeCatalogue(one, mapping) if mapping else one for one in catalogues),
             publish_targets=(
-                PublishTarget(SimulatedPublisher(self, process, "file"), always),
-                PublishTarget(web_publisher, always),
-                PublishTarget(SimulatedPublisher(self, process, "collector", AD_LIFETIME), expiring),
+                PublishTarget(SimulatedPublisher(self, process, "file")),
+                PublishTarget(web_publisher),
+                PublishTarget(
+                    SimulatedPublisher(self, process, "collector", AD_LIFETIME),
+                    timedelta(seconds=AD_LIFETIME / 3),
+                ),
             ),
             queues=self.pool_part(self, process),
             pool=pool,

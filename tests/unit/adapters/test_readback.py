@@ -24,7 +24,7 @@ from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import DatasetState, Did, Replica, Site, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
-from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
@@ -271,7 +271,7 @@ def cycle_over(state: ReconcileState, publisher: MemoryPublisher, store: Store |
     return Reconciler(
         catalogues=[catalogue],
         queues=None,
-        targets=[PublishTarget(publisher, Policy(timedelta(0), has_expiring_ads=False))],
+        targets=[PublishTarget(publisher)],
         settings=settings_with(pins={L1}),
         clock=lambda: NOON,
         state=state,

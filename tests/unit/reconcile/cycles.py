@@ -1,22 +1,25 @@
 """The reconciler of a test: cycles over parts in memory."""
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from hydrator.domain.ports import Publisher
-from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import MINUTE
 
-POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
+REFRESH_AFTER = 5 * MINUTE
 
 
 def build_cycle(
-    publishers: Iterable[Publisher], clock: Callable[[], datetime], publishing: Policy = POLICY, **parts: Any
+    publishers: Iterable[Publisher],
+    clock: Callable[[], datetime],
+    refresh_after: timedelta | None = REFRESH_AFTER,
+    **parts: Any,
 ) -> Reconciler:
     """Return a daemon that publishes to *publishers*; without other parts it has no state and no queues."""
-    targets = [PublishTarget(each, publishing) for each in publishers]
+    targets = [PublishTarget(each, refresh_after) for each in publishers]
     usual = {"targets": targets, "queues": None, "store": None, "state": ReconcileState()}
     return Reconciler(clock=clock, **{**usual, **parts})

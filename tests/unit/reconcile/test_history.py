@@ -4,7 +4,6 @@ import pytest
 
 from hydrator.domain.model import DatasetState, Did, to_unix
 from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
-from hydrator.reconcile.publish import Policy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import Approve, ReconcileState
 from hydrator.state.command_files import CommandQueue
@@ -32,7 +31,7 @@ class World:
         return build_cycle(
             [self.publisher],
             lambda: self.now,
-            Policy(refresh_after=MINUTE, has_expiring_ads=True),
+            MINUTE,
             catalogues=[self.catalogue],
             settings=settings_with(**self.rules),
             state=self.store.load(),

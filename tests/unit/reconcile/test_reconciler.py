@@ -54,7 +54,7 @@ from tests.factories import (
     want,
 )
 from tests.memory import MemoryCatalogue, MemoryPool, MemoryPublisher, TurnedClock
-from tests.unit.reconcile.cycles import POLICY, build_cycle
+from tests.unit.reconcile.cycles import REFRESH_AFTER, build_cycle
 
 LOWER = Did("lofar:l1")
 
@@ -164,7 +164,7 @@ class Deaf(MemoryPublisher):
 
 def test_ad_that_is_not_read_back_is_not_published():
     world = World(replica(L1, CAM))
-    cycle = world.restarted(targets=[PublishTarget(Deaf("deaf", clock=world.clock), POLICY)])
+    cycle = world.restarted(targets=[PublishTarget(Deaf("deaf", clock=world.clock), REFRESH_AFTER)])
     (outcome,) = cycle.run().results
     assert (outcome.unconfirmed_sites, outcome.published, outcome.error) == ((CAM, RAL), {}, None)
 
@@ -242,7 +242,7 @@ def test_the_state_is_on_disk_before_anything_is_sent(tmp_path):
         watching = Watching(store, world.clock)
         cycle = world.restarted(
             store=store,
-            targets=[PublishTarget(watching, POLICY)],
+            targets=[PublishTarget(watching, REFRESH_AFTER)],
             rules=settings_with(pins={L1}),
         )
         cycle.run()

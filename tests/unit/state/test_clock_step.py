@@ -6,7 +6,7 @@ import pytest
 
 from hydrator.diagnostics.problems import silence_reason
 from hydrator.domain.model import ActionKind, PublishedAd, to_unix
-from hydrator.reconcile.publish import Policy, plan
+from hydrator.reconcile.publish import plan
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.reconcile.state import ReconcileState
@@ -81,11 +81,10 @@ def test_a_state_is_ahead_by_its_newest_time():
 
 def test_a_published_ad_that_is_dated_in_the_future_is_sent_again_at_once():
     ours = ad(L1, at=NOON)
-    policy = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 
     def action(as_of):
         there = {CAM: PublishedAd(CAM, ours.generation, as_of, NOON)}
-        return plan(there, {CAM: ours}, retired=frozenset(), now=NOON, policy=policy)[0]
+        return plan(there, {CAM: ours}, retired=frozenset(), now=NOON, refresh_after=5 * MINUTE)[0]
 
     assert action(NOON + HOUR).kind is ActionKind.KEEP
     assert action(NOON - MINUTE).kind is ActionKind.NOOP

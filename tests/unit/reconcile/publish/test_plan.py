@@ -6,19 +6,19 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.model import Action, ActionKind
-from hydrator.reconcile.publish import Policy, apply_plan, plan
+from hydrator.reconcile.publish import apply_plan, plan
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, published
 from tests.memory import MemoryPublisher
 
-FOR_EVER = Policy(refresh_after=5 * MINUTE, has_expiring_ads=False)
-EXPIRES = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
+FOR_EVER = None
+EXPIRES = 5 * MINUTE
 SECOND = timedelta(seconds=1)
 LATER = NOON + 5 * MINUTE
 HALF = timedelta(microseconds=500_000)
 
 
-def decide(there, desired, *, retired=frozenset(), now=NOON, policy=EXPIRES):
-    return plan(there, {a.site: a for a in desired}, retired=retired, now=now, policy=policy)
+def decide(there, desired, *, retired=frozenset(), now=NOON, refresh_after=EXPIRES):
+    return plan(there, {a.site: a for a in desired}, retired=retired, now=now, refresh_after=refresh_after)
 
 
 def test_an_ad_that_is_not_there_is_published():
@@ -33,26 +33,30 @@ def test_another_generation_is_replaced_and_named_also_a_higher_one(there):
     )
 
 
-@pytest.mark.parametrize("policy", [EXPIRES, FOR_EVER])
-def test_ad_with_a_newer_reading_is_sent_again_once_due(policy):
+def test_ad_with_a_newer_reading_is_sent_again_once_due():
     new = ad(L1, at=LATER)
-    assert decide(published(ad(L1)), [new], now=LATER - SECOND, policy=policy) == (
-        Action(ActionKind.NOOP, CAM),
-    )
-    assert decide(published(ad(L1)), [new], now=LATER, policy=policy) == (
-        Action(ActionKind.REFRESH, CAM, ad=new),
-    )
+    for now, action in ((LATER - SECOND, Action(ActionKind.NOOP, CAM)), (LATER, refresh(new))):
+        assert decide(published(ad(L1)), [new], now=now) == (action,)
+
+
+def test_ad_with_a_newer_reading_is_sent_at_once_where_ads_stay():
+    new = ad(L1, at=NOON + SECOND)
+    assert decide(published(ad(L1)), [new], now=NOON + SECOND, refresh_after=FOR_EVER) == (refresh(new),)
+
+
+def refresh(new):
+    return Action(ActionKind.REFRESH, CAM, ad=new)
 
 
 def opened(*dids, until=LATER, **more):
     return replace(ad(*dids, **more), openings=(("DataLocalityBacklog", "3"),), open_until=until)
 
 
-@pytest.mark.parametrize("policy", [EXPIRES, FOR_EVER])
+@pytest.mark.parametrize("refresh_after", [EXPIRES, FOR_EVER])
 @pytest.mark.parametrize("at", [NOON, NOON + SECOND])
-def test_ad_with_openings_that_are_not_there_is_sent_at_once(policy, at):
+def test_ad_with_openings_that_are_not_there_is_sent_at_once(refresh_after, at):
     """With and without newer facts: jobs that may read from elsewhere now must not wait for a refresh."""
-    (action,) = decide(published(ad(L1)), [opened(L1, at=at)], now=NOON + SECOND, policy=policy)
+    (action,) = decide(published(ad(L1)), [opened(L1, at=at)], now=NOON + SECOND, refresh_after=refresh_after)
     assert action.kind is (ActionKind.KEEP if at == NOON else ActionKind.REFRESH)
     assert action.ad.open_until == LATER
 
@@ -86,7 +90,9 @@ def test_part_of_a_second_is_no_news():
 
 @pytest.mark.parametrize("now", [NOON, LATER, NOON + 1000 * HOUR])
 def test_ad_without_news_is_not_sent_again_where_ads_do_not_expire(now):
-    assert decide(published(ad(L1)), [ad(L1)], now=now, policy=FOR_EVER) == (Action(ActionKind.NOOP, CAM),)
+    assert decide(published(ad(L1)), [ad(L1)], now=now, refresh_after=FOR_EVER) == (
+        Action(ActionKind.NOOP, CAM),
+    )
 
 
 def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
