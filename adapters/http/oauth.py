@@ -27,8 +27,6 @@ _TOKEN = re.compile(r"[!-~]{1,100000}")
 _MAX_SECRET_BYTES = 1_000_000
 _UNKNOWN_LIFETIME = timedelta(minutes=10)
 _RENEWAL_MARGIN = timedelta(minutes=2)
-_MIN_TOKEN_AGE = timedelta(seconds=10)
-"""A refused token that is younger than this is not renewed: the client lacks a right, the token is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,9 @@ class _CachedToken(NamedTuple):
 
 class RenewedToken(ABC):
     """A thread-safe source of tokens; it requests a new one shortly before the end of the last one."""
+
+    min_age = timedelta(seconds=10)
+    """A refused token that is younger is not renewed: the client lacks a right, the token is valid."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -79,9 +80,9 @@ class RenewedToken(ABC):
             return cached.token
 
     def forget(self) -> None:
-        """Let the next call request a token, unless the last one, now refused, is less than 10 s old."""
+        """Let the next call request a token, unless the last one is younger than ``min_age``."""
         with self._lock:
-            if self._cached and self._clock() - self._cached.received_at >= _MIN_TOKEN_AGE:
+            if self._cached and self._clock() - self._cached.received_at >= self.min_age:
                 self._cached = None
 
     @property

@@ -5,7 +5,7 @@ token is in ``client.py``.
 """
 
 import subprocess
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from adapters.http.oauth import RenewedToken
 from adapters.worker import kill_commands
@@ -19,6 +19,8 @@ from .settings import RucioSettings
 
 class CommandToken(RenewedToken):
     """A token that *command* prints; it runs again shortly before its last token expires."""
+
+    min_age = timedelta()
 
     def __init__(self, settings: RucioSettings, command: tuple[str, ...], clock: Clock) -> None:
         super().__init__(clock)

@@ -76,10 +76,8 @@ def test_a_printed_token_is_kept(make, tmp_path, token, runs_at):
 
 
 def test_a_refused_token_is_printed_again(make, tmp_path):
-    clock = Ticking()
-    bearer = make("echo opaque", clock)
+    bearer = make("echo opaque")
     bearer.token()
-    clock.minutes = 1
     bearer.forget()
     bearer.token()
     assert runs(tmp_path) == 2
