@@ -35,7 +35,7 @@ from .dids import ContainerLister, DidResolver
 from .file_lists import FileLists
 from .locks import LockTracker
 from .poll import Dids, Replicas, RucioPoll
-from .replicas import CountWithRows, DatasetCounter
+from .replicas import DatasetCount, DatasetCounter
 from .rse_directory import RseDirectory
 from .session.client import RucioConnection
 from .session.queries import QueryRunner
@@ -158,11 +158,11 @@ class RucioCatalogue:
         The replicas of a dataset are computed as soon as its files are counted and the effect of its rules
         is known. Datasets whose ended rules must be queried too come last.
         """
-        counts: dict[Did, CountWithRows] = {}
+        counts: dict[Did, DatasetCount] = {}
         needing_history: dict[Did, frozenset[str]] = {}
 
         def conclude(did: Did, movements: Movements) -> None:
-            storages = self._datasets.storages_needing_history(poll, did, counts[did][0].counts, movements)
+            storages = self._datasets.storages_needing_history(poll, did, counts[did].counts, movements)
             if storages:
                 needing_history[did] = storages
             else:
@@ -171,8 +171,8 @@ class RucioCatalogue:
         # step 3: replicas
         for batch in self._counter.iter_counts(poll, dids):
             counts.update(batch)
-        settled_by_did = {did: count.is_settled(rows) for did, (count, rows) in counts.items()}
-        rule_storages = {did: {row.storage for row in rows} for did, (_, rows) in counts.items()}
+        settled_by_did = {did: count.is_settled for did, count in counts.items()}
+        rule_storages = {did: count.rule_storages for did, count in counts.items()}
         # step 4: locks and rules; then step 5 for each dataset: states
         for did, movements in self._lock_tracker.iter_movements(poll, settled_by_did, rule_storages):
             conclude(did, movements)

@@ -20,7 +20,7 @@ from hydrator.domain.model import DatasetState, Did, Replica, Seen, Site
 from .dids import DidResolver, query_did
 from .locks import LockTracker
 from .poll import Dids, Replicas, RucioPoll
-from .replicas import CountWithRows, DatasetCount
+from .replicas import DatasetCount
 from .responses import Counts, Rses
 from .rse_directory import RseDirectory
 from .session.queries import QueryRunner
@@ -144,12 +144,11 @@ class DatasetConclusions:
         self,
         poll: RucioPoll,
         did: Did,
-        count_with_rows: CountWithRows,
+        dataset_count: DatasetCount,
         movements: Movements,
     ) -> None:
         """Evaluate *did* and store its reading in *poll*."""
-        dataset_count, rows = count_with_rows
-        row_amounts = (row.amount for row in rows if row.amount.length > 0)
+        row_amounts = (row.amount for row in dataset_count.rows if row.amount.length > 0)
         count = next(iter(dataset_count.counts.values()), None) or next(row_amounts, None)
         did_info = poll.did_infos.get(did)
         ends_at = did_info.ends_at if did_info else None

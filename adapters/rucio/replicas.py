@@ -1,6 +1,6 @@
 """Counts of datasets by storage element. Rucio's summary rows show which datasets to count file by file."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import nsmallest
@@ -22,37 +22,41 @@ from .responses import (
 from .session.queries import QueryRunner, SeriesGuard, split_did
 from .session.transport import Forbidden
 
-RowsVersion = tuple[tuple[str, int, int, str], ...]
-"""The summary rows of a dataset (list_dataset_replicas): storage element, files, available files, time."""
+SummaryRows = tuple[DatasetRow, ...]
+"""The summary rows of a dataset (list_dataset_replicas), sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetCount:
     """The count of a dataset.
 
-    *has_matching_rows* is true if the dataset's summary rows (*rows_version*) had the same counts.
+    *has_matching_rows* is true if the dataset's summary *rows* had the same counts.
     *doubtful_storages* have files by the summary rows, but the count has no row at all: it may be incomplete,
     so nothing is concluded there. A count omits a single storage element if all files there are bad, which
     the summary may never notice.
     """
 
     counted_at: datetime
-    rows_version: RowsVersion
+    rows: SummaryRows
     has_matching_rows: bool
     counts: Counts
     is_empty: bool
     doubtful_storages: frozenset[str] = frozenset()
 
-    def is_settled(self, rows: Sequence[DatasetRow]) -> bool:
+    @property
+    def rule_storages(self) -> frozenset[str]:
+        """Return the storage elements with a row, and so with a rule."""
+        return frozenset(row.storage for row in self.rows)
+
+    @property
+    def is_settled(self) -> bool:
         """Return True if no transfer is possible: all storage elements with a rule or files are complete."""
-        names = {row.storage for row in rows}
+        names = self.rule_storages
         return bool(names) and all(
             name in self.counts and self.counts[name].is_complete for name in names | self.counts.keys()
         )
 
 
-CountWithRows = tuple[DatasetCount, list[DatasetRow]]
-"""The count of a dataset, and its summary rows."""
 _LEAST_VERIFIED = 20
 _VERIFIED_PART = 10
 """A poll verifies at most a tenth of all counts, the oldest first, but 20 if they are fewer."""
@@ -74,8 +78,8 @@ class DatasetCounter:
         """Let the next polls count *dids*, or the datasets in them, once, also those that are not due."""
         self._missed_dids |= dids
 
-    def iter_counts(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, CountWithRows]]:
-        """Yield the counts and summary rows of *dids*, but not of DIDs in ``poll.errors``.
+    def iter_counts(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, DatasetCount]]:
+        """Yield the counts of *dids*, but not of DIDs in ``poll.errors``.
 
         Datasets that need no new count come first, in batches, while other datasets are queried. The datasets
         that this poll counts come at the end.
@@ -85,23 +89,24 @@ class DatasetCounter:
             did for did in dids if not self._missed_dids.isdisjoint({did, *poll.parents(did)})
         }
         due = self._choose_due(poll.started_at)
-        to_count: dict[Did, list[DatasetRow]] = {}
-        for summary in self._queries.iter_batches(
+        to_count: dict[Did, SummaryRows] = {}
+        for batch in self._queries.iter_batches(
             dids,
             poll.errors,
             "list_dataset_replicas_bulk",
             lambda _, row: read_dataset_row(row),
             did_type="DATASET",
         ):
+            summary = {did: tuple(sorted(rows)) for did, rows in batch.items()}
             trusted = {
-                did: (self._counts[did], rows)
+                did: self._counts[did]
                 for did, rows in summary.items()
                 if did not in self._missed_dids and self._is_unchanged(did, rows) and did not in due
             }
             to_count.update((did, rows) for did, rows in summary.items() if did not in trusted)
             yield trusted
         self._count_due(poll, to_count)
-        yield {did: (self._counts[did], rows) for did, rows in to_count.items() if did not in poll.errors}
+        yield {did: self._counts[did] for did in to_count if did not in poll.errors}
 
     def _choose_due(self, now: datetime) -> frozenset[Did]:
         """Return the datasets whose count this poll verifies, although nothing about them has changed."""
@@ -114,18 +119,18 @@ class DatasetCounter:
     def _is_due(self, did: Did, now: datetime) -> bool:
         return now - self._counts[did].counted_at >= self._queries.settings.verify_every
 
-    def _is_unchanged(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
+    def _is_unchanged(self, did: Did, rows: SummaryRows) -> bool:
         """Return whether the last count is valid: it matched its summary rows, now complete and unchanged."""
         last_count = self._counts.get(did)
         return (
             last_count is not None
             and last_count.has_matching_rows
-            and last_count.rows_version == _rows_version(rows)
+            and last_count.rows == rows
             and all(row.amount.is_complete for row in rows)
         )
 
     def _order_by_urgency(
-        self, rows_by_did: Mapping[Did, list[DatasetRow]], now: datetime
+        self, rows_by_did: Mapping[Did, SummaryRows], now: datetime
     ) -> tuple[list[Did], set[Did]]:
         """Return the datasets to count, in order, and the set of unchanged datasets (their count is valid).
 
@@ -154,7 +159,7 @@ class DatasetCounter:
         reason = f"not counted yet: {query_count} other datasets came first in this poll"
         return CatalogueUnreachable(self._queries.name, reason)
 
-    def _count_due(self, poll: RucioPoll, rows_by_did: Mapping[Did, list[DatasetRow]]) -> None:
+    def _count_due(self, poll: RucioPoll, rows_by_did: Mapping[Did, SummaryRows]) -> None:
         """Count the due datasets until the budget is used, or only a fifth of the poll's time is left."""
         rows_by_did = {did: rows_by_did[did] for did in self._queries.hold_back(poll, "count", rows_by_did)}
         todo, unchanged = self._order_by_urgency(rows_by_did, poll.started_at)
@@ -163,8 +168,7 @@ class DatasetCounter:
         guard = SeriesGuard(self._queries, reserve=0.2)
 
         def count(did: Did) -> DatasetCount:
-            version = _rows_version(rows_by_did[did])
-            return count_dataset(self._queries, did, version, poll.started_at, self._counts.get(did))
+            return count_dataset(self._queries, did, rows_by_did[did], poll.started_at, self._counts.get(did))
 
         query_count = 0
         for did, answer in self._queries.run_series(poll, "count", jobs, count, guard):
@@ -184,7 +188,7 @@ class DatasetCounter:
 
 
 def count_dataset(
-    queries: QueryRunner, did: Did, rows_version: RowsVersion, now: datetime, previous: DatasetCount | None
+    queries: QueryRunner, did: Did, rows: SummaryRows, now: datetime, previous: DatasetCount | None
 ) -> DatasetCount:
     """Count *did* file by file, and compare the count with its summary rows.
 
@@ -196,17 +200,17 @@ def count_dataset(
     """
     counts = count_files(queries, did)
     shallow: dict[str, int] = {}
-    for storage, _, available, _ in rows_version:
-        if available:
-            shallow[storage] = max(available, shallow.get(storage, 0))
+    for row in rows:
+        if available := row.amount.available_length:
+            shallow[row.storage] = max(available, shallow.get(row.storage, 0))
     last = {k: v.available_length for k, v in previous.counts.items()} if previous else shallow
     if has_shrunk(counts, last) and count_files(queries, did) != counts:
         raise CatalogueGarbled(queries.name, f"list_dataset_replicas has two different counts of {did}")
     has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
-    has_no_row = not counts and not any(length for _, length, _, _ in rows_version)
+    has_no_row = not counts and not any(row.amount.length for row in rows)
     is_empty = has_no_row and query_did(queries, did, dynamic_depth="FILE").length == 0
     doubtful = frozenset[str]() if counts else frozenset(shallow)
-    return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty, doubtful)
+    return DatasetCount(now, rows, has_matching_rows, counts, is_empty, doubtful)
 
 
 def count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:
@@ -224,9 +228,3 @@ def _skip_neighbours(jobs: list[Did]) -> None:
     """Rotate *jobs* after a 403: the next datasets have the same scope, and may be forbidden, too."""
     shift = len(jobs) * 3 // 8
     jobs[:] = [*jobs[shift:], *jobs[:shift]]
-
-
-def _rows_version(rows: Iterable[DatasetRow]) -> RowsVersion:
-    return tuple(
-        sorted((row.storage, row.amount.length, row.amount.available_length, row.updated_at) for row in rows)
-    )
