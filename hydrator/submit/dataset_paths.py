@@ -54,14 +54,6 @@ def hash_path(did: str) -> str:
     return f"{_scope_folder(did)}/{digest[:2]}/{digest[2:4]}/{did.partition(':')[2]}"
 
 
-def identity_path(did: str) -> str:
-    """Return the path of the file *did* by Rucio's algorithm "identity": ``scope/name``.
-
-    If the scope begins with ``user`` or ``group``, its dots become slashes.
-    """
-    return f"{_scope_folder(did)}/{did.partition(':')[2]}"
-
-
 def _scope_folder(did: str) -> str:
     scope = did.partition(":")[0]
     return scope.replace(".", "/") if scope.startswith(("user", "group")) else scope
@@ -82,18 +74,21 @@ def dataset_path(area: StorageArea, did: Did) -> str | None:
 
 
 def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
-    """Return the path of *file* below the area's prefix; None if the area has no path for the file."""
+    """Return the path of *file* below the area's prefix; None if the area has no path for the file.
+
+    Rucio's algorithm "identity" gives ``scope/name``; for the scope see :func:`hash_path`.
+    """
+    name = file.did.partition(":")[2]
     if area.rule == "hash":
         path = hash_path(file.did)
     elif area.rule == "identity":
-        path = identity_path(file.did)
+        path = f"{_scope_folder(file.did)}/{name}"
     elif area.rule == "catalogue" and area.rse is not None and area.address_prefix is not None:
         begin = area.address_prefix.rstrip("/") + "/"
         matches = (each for each in file.addresses.get(area.rse, ()) if each.startswith(begin))
         path = next(matches, "").removeprefix(begin).lstrip("/")
     else:
         return None
-    name = file.did.partition(":")[2]
     return None if not path or has_unsafe_parts(path) or has_unsafe_parts(name) else path
 
 

@@ -107,21 +107,14 @@ def single_file_notice(areas: Collection[StorageArea], listing: Listing) -> str 
 
 def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> list[str]:
     """Return one sentence for each area whose ``address_prefix`` matches no file address at its RSE."""
+    every = [file for files in contents.values() for file in files]
     sentences = []
     for area in areas:
-        if area.rse is None or area.address_prefix is None:
-            continue
-        addresses = [
-            address
-            for files in contents.values()
-            for file in files
-            for address in file.addresses.get(area.rse, ())
-        ]
-        begin = area.address_prefix.rstrip("/") + "/"
-        if addresses and not any(address.startswith(begin) for address in addresses):
-            one = sanitize(addresses[0])
+        begin = f"{(area.address_prefix or '').rstrip('/')}/"
+        addresses = [one for file in every for one in file.addresses.get(area.rse or "", ())]
+        if area.address_prefix and addresses and not any(one.startswith(begin) for one in addresses):
             sentences.append(
                 f"[[storage]] of {area.site}: no file address at {area.rse} begins with {begin};"
-                f" an example is {one}: correct address_prefix"
+                f" an example is {sanitize(addresses[0])}: correct address_prefix"
             )
     return sentences

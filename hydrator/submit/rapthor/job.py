@@ -29,6 +29,7 @@ from .parset import printable_line
 
 JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"
+_NAME_ENDINGS = {"output": ".out", "error": ".err", "log": ".log", "batch_name": ""}
 RESULT_FOLDERS = ("images", "logs", "plots", "regions", "skymodels", "solutions")
 """Folders that HTCondor returns from Rapthor's working folder: all but ``pipelines``, which has
 copies of the data."""
@@ -116,7 +117,7 @@ def job_lines(
     return [
         f"# {printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
         *_command_lines(submit.container, input_files, command, should_keep_folder),
-        *_name_lines(run.label),
+        *(f"{name} = {run.label}{ending}" for name, ending in _NAME_ENDINGS.items()),
         *_request_lines(submit, gpu),
         "",
         *_attribute_lines(run, gpu, path_sites),
@@ -164,9 +165,8 @@ def _command_lines(
     if container:
         universe = ["universe = container", f"container_image = {escape_macros(container)}"]
     keep_option = ("--keep", WORKING_FOLDER) if should_keep_folder else ()
-    outputs = [f"{WORKING_FOLDER}/{part}" for part in RESULT_FOLDERS]
-    if should_keep_folder:
-        outputs = [WORKING_FOLDER]
+    results = [f"{WORKING_FOLDER}/{part}" for part in RESULT_FOLDERS]
+    outputs = [WORKING_FOLDER] if should_keep_folder else results
     return [
         *universe,
         f"executable = {WRAPPER_FILE}",
@@ -176,11 +176,6 @@ def _command_lines(
         f"when_to_transfer_output = {'ON_EXIT_OR_EVICT' if should_keep_folder else 'ON_EXIT'}",
         f"transfer_output_files = {', '.join(outputs)}",
     ]
-
-
-def _name_lines(label: str) -> list[str]:
-    endings = {"output": ".out", "error": ".err", "log": ".log", "batch_name": ""}
-    return [f"{name} = {label}{ending}" for name, ending in endings.items()]
 
 
 def _request_lines(submit: SubmitSettings, gpu: GpuChoice | None) -> list[str]:

@@ -38,9 +38,9 @@ def unfit_reason(text: str) -> str:
     """Return the reason why *text* cannot be a value in a submit description, or an empty text."""
     if not text.strip():
         return "it is blank"
-    if odd := next((letter for letter in text if _is_control(letter)), ""):
-        return f"it has a control character ({odd!r}) in it"
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
+    if odd := re.search(r"[\0-\x08\n-\x1f\x7f]", text):
+        return f"it has a control character ({odd[0]!r}) in it"
+    if re.search("[\ud800-\udfff]", text):
         return "it is not UTF-8 text"
     if text.endswith("\\"):
         return "it ends with a backslash, which would continue the line"
@@ -73,7 +73,3 @@ def line_problems(lines: Iterable[str]) -> list[str]:
         for line in lines
         if line and (why := unfit_reason(line))
     ]
-
-
-def _is_control(letter: str) -> bool:
-    return (letter < " " and letter != "\t") or letter == "\x7f"
