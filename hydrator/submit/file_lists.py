@@ -98,11 +98,8 @@ def single_file_notice(areas: Collection[StorageArea], listing: Listing) -> str 
     if not listing.unlisted_dids or not has_file_rule(areas):
         return None
     dids = sorted(listing.unlisted_dids)
-    these, each = ("these datasets", "each dataset") if len(dids) > 1 else ("the dataset", "the dataset")
-    return (
-        f"{shorten_list(dids)}: no catalogue lists the files of {these};"
-        f" a [[storage]] rule for files treats {each} as one file with the dataset's name"
-    )
+    rule = "a [[storage]] rule for files takes each dataset without files as one file with its name"
+    return f"no catalogue lists files of {shorten_list(dids)}: {rule}"
 
 
 def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> list[str]:

@@ -71,7 +71,7 @@ OTHERS_WEIGHT: Final = "1000000000"
 # --- the texts ----------------------------------------------------------------------------------------
 
 _HEAD = """\
-# DataLocality for {where} ({form}), printed by `hydrator pool-config --role {role}`.
+# DataLocality ({form}), printed by `hydrator pool-config --role {role}`.
 # Put it into a file of its own that HTCondor reads last, such as /etc/condor/config.d/99-datalocality.conf, then run
 # condor_reconfig. It extends your values. To remove it, delete the file and run condor_reconfig: every value is then as
 # before, and jobs already queued keep their clause until `hydrator run-anywhere` frees them.
@@ -270,11 +270,6 @@ DATALOCALITY_BACKLOG = (time() < MY.DataLocalityOpenUntil && MY.DataLocalityBack
 DATALOCALITY_TERM = isUndefined(TARGET.DataLocalityRank) ? -1.0 * $(DATALOCALITY_OTHERS_WEIGHT) * ($(DATALOCALITY_BACKLOG)) : 1e9 * $(DATALOCALITY_READ)
 NEGOTIATOR_PRE_JOB_RANK = ($(DATALOCALITY_TERM)) + 1e8 * (TARGET.GPUPreference ?: 0.0) + (MY.Offline =?= true ? -4e12 : 0.0) + ($(NEGOTIATOR_PRE_JOB_RANK:0.0))
 """
-_WHERE = {
-    "schedd": "the schedds",
-    "startd": "the startds that run the hook",
-    "negotiator": "the negotiator",
-}
 
 
 def schedd_config(
@@ -366,4 +361,4 @@ def _format_header(role: str, rank_only: bool) -> str:
         if rank_only
         else "enforced"
     )
-    return _HEAD.format(where=_WHERE[role], form=form, role=role)
+    return _HEAD.format(form=form, role=role)

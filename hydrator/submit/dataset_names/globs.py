@@ -51,11 +51,7 @@ def expand_globs(
     matches, failures = _match_in_catalogues(remote, settings, prefixes, catalogues)
     for matched in matches.values():
         names += matched
-    return Expansion(
-        tuple(sorted(names)),
-        {search: len(matches[search]) for search in remote},
-        failures,
-    )
+    return Expansion(tuple(sorted(names)), {search: len(matches[search]) for search in remote}, failures)
 
 
 def _find_local_archives(search: str, find_local: Callable[[str], Collection[str]]) -> list[str]:

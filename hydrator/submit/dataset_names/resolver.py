@@ -29,7 +29,7 @@ _MAX_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The DIDs of ``names``, in the order of the names, and the problems with the names.
+    """The DID of each name, in the order of the names, and the problems with the names.
 
     ``dids`` has None for a name without a DID: see ``unknown_names`` and ``ambiguous_names``.
     ``unreachable_catalogues`` has the reason for each catalogue that did not answer. ``unanswered_dids`` has
@@ -40,8 +40,7 @@ class Resolution:
     answers about the DIDs.
     """
 
-    names: tuple[str, ...]
-    dids: tuple[Did | None, ...]
+    dids: Mapping[str, Did | None]
     unknown_names: Mapping[str, str] = field(default_factory=dict)
     ambiguous_names: Mapping[str, tuple[Did, ...]] = field(default_factory=dict)
     unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +54,7 @@ class Resolution:
     @property
     def pairs(self) -> tuple[tuple[str, Did], ...]:
         """The names that have a DID, each with its DID."""
-        return tuple((name, did) for name, did in zip(self.names, self.dids, strict=True) if did)
+        return tuple((name, did) for name, did in self.dids.items() if did)
 
     @property
     def names_by_shared_did(self) -> dict[Did, tuple[str, ...]]:
@@ -63,7 +62,7 @@ class Resolution:
         names: dict[Did, list[str]] = {}
         for name, did in self.pairs:
             names.setdefault(did, []).append(name)
-        return {did: tuple(shared) for did, shared in names.items() if len(set(shared)) > 1}
+        return {did: tuple(shared) for did, shared in names.items() if len(shared) > 1}
 
     @property
     def absent_names(self) -> dict[str, str]:
@@ -73,20 +72,16 @@ class Resolution:
 
     def without(self, names: Collection[str]) -> "Resolution":
         """Return the resolution of all names but *names*."""
-        kept = [(name, did) for name, did in zip(self.names, self.dids, strict=True) if name not in names]
-        return replace(
-            self,
-            names=tuple(name for name, _ in kept),
-            dids=tuple(did for _, did in kept),
-            unknown_names={name: why for name, why in self.unknown_names.items() if name not in names},
-            sizes={did: size for did, size in self.sizes.items() if did in {each for _, each in kept}},
-        )
+        kept = {name: did for name, did in self.dids.items() if name not in names}
+        unknown = {name: why for name, why in self.unknown_names.items() if name not in names}
+        sizes = {did: size for did, size in self.sizes.items() if did in kept.values()}
+        return replace(self, dids=kept, unknown_names=unknown, sizes=sizes)
 
     @property
     def problems(self) -> list[str]:
         """One sentence for each name without a DID; names with the same problem share it."""
         names_by_problem: dict[str, list[str]] = {}
-        for name in dict.fromkeys(self.names):
+        for name in self.dids:
             if name in self.ambiguous_names:
                 listed = shorten_list(self.ambiguous_names[name], limit=_MAX_SHOWN)
                 problem = f"could be {listed}; add the name to [submit].names, or set default_scope"
@@ -124,17 +119,14 @@ def resolve_names(
     prefixes = scope_prefixes(settings.daemon.default_scope, is_daemon=not catalogues)
     chosen, ambiguous, unknown, failures = _choose_dids(names, settings, prefixes, searched)
     answers = read_all([*catalogues, *daemon_catalogues], frozenset(chosen.values()))
-    deciding_names = {catalogue.name for catalogue in catalogues or daemon_catalogues}
-    deciding = {name: answer for name, answer in answers.items() if name in deciding_names}
+    deciding = {catalogue.name: answers[catalogue.name] for catalogue in searched}
     failures |= {name: answer.reason for name, answer in deciding.items() if isinstance(answer, Unseen)}
     dids = set(chosen.values())
     seen = {did: [one for one in _readings(did, answers) if isinstance(one, Seen)] for did in dids}
     decisive = {did: _readings(did, deciding) for did in dids}
     exists = {did for did in dids if any(one.replicas or one.bytes_total is not None for one in seen[did])}
     has_place = {did for did in dids if any(isinstance(one, Seen) and one.replicas for one in decisive[did])}
-    unanswered = frozenset(
-        did for did in dids if any(isinstance(reading, Unseen) for reading in decisive[did])
-    )
+    unanswered = frozenset(did for did in dids if any(isinstance(one, Unseen) for one in decisive[did]))
     unknown |= _absent_reasons(
         {name: did for name, did in chosen.items() if did not in exists | unanswered}, searched
     )
@@ -145,8 +137,7 @@ def resolve_names(
         unlisted = {did: similar.get(did, ()) for did in missing}
     sizes = {did: [one.bytes_total for one in seen[did] if one.bytes_total is not None] for did in dids}
     return Resolution(
-        names=tuple(names),
-        dids=tuple(chosen.get(name) for name in names),
+        dids={name: chosen.get(name) for name in names},
         unknown_names=unknown,
         ambiguous_names=ambiguous,
         unreachable_catalogues=dict(sorted(failures.items())),
@@ -175,9 +166,7 @@ def _choose_dids(
     )
     chosen |= in_catalogues
     by_scope, unknown = _apply_default_scope(
-        [name for name in names if name not in chosen and name not in ambiguous],
-        scope,
-        failures,
+        [name for name in names if name not in chosen and name not in ambiguous], scope, failures
     )
     return chosen | by_scope, ambiguous, unknown, failures
 

@@ -47,19 +47,15 @@ class Angle:
 
 @dataclass(frozen=True, slots=True)
 class Parset:
-    """A parset: ``input_globs`` are the globs in input_ms, ``sections`` the options as the user wrote them.
-
-    ``is_bare`` is true if input_ms has neither quotes nor brackets.
-    """
+    """A parset: ``input_globs`` are the globs in input_ms, ``sections`` the options, as its user wrote."""
 
     origin: str
     input_globs: tuple[str, ...]
     sections: Mapping[str, Mapping[str, str]]
-    is_bare: bool = False
 
     def missing_brackets_hint(self, input_glob: str) -> str | None:
         """Return one sentence if *input_glob*, which matches nothing, looks like a list without brackets."""
-        if not (self.is_bare and "," in input_glob):
+        if "," not in input_glob or len(self.input_globs) > 1:
             return None
         shown = printable_line(input_glob)[:200]
         return (
@@ -116,7 +112,7 @@ def parse_parset(content: bytes, origin: str) -> Parset:
         raise ConfigError([f"{origin}: [global] lacks {' and '.join(missing)}, which Rapthor requires"])
     value = lexical_cast(options["input_ms"])
     searches = _parse_input_globs(value, options["input_ms"], origin)
-    return Parset(origin, searches, sections, is_bare=value == options["input_ms"])
+    return Parset(origin, searches, sections)
 
 
 def lexical_cast(text: str) -> object:

@@ -99,8 +99,8 @@ def read_names(literal: str) -> tuple[str, ...]:
 # --- submit descriptions
 
 _LIST = f"MY.{REQUIRED_DATASETS}"
-_OPTIONS = (REQUIRED_DATASETS, MODE, MAX_WAIT, MAX_AGE, EXPECTED_SECONDS)
-"""The attributes of a job that users write."""
+_OPTIONS = {name.lower(): name for name in (REQUIRED_DATASETS, MODE, MAX_WAIT, MAX_AGE, EXPECTED_SECONDS)}
+"""The attributes of a job that users write, by their names in lower case."""
 _MISSPELT_SIMILARITY = 0.93
 """How similar a misspelt name is (difflib); our other attributes are at most 0.92 similar to the options."""
 _UNIT_SEPARATOR = "\x1f"
@@ -240,12 +240,11 @@ def _key_of_own_list(description: Description, place: str, word: str) -> tuple[K
 
 def _queue_with_keys(description: Description, key: KeyLines, end: bytes) -> bytes:
     """Return the queue statement of *description* with the key of each item as its first variable."""
-    count, part = description.queue_form
-    names = ", ".join((KEY_VARIABLE, *description.item_names))
-    head = " ".join(filter(None, ("queue", count, names, "from", part, "(")))
+    count, names, part = description.queue_form
+    head = " ".join(filter(None, ("queue", count, ", ".join((KEY_VARIABLE, *names)), "from", part, "(")))
     lines = []
     for one, row in zip(key.item_keys, description.rows or (), strict=True):
-        values = [row[name] for name in description.item_names]
+        values = [row[name] for name in names]
         is_plain = not any(letter in value for value in values[:-1] for letter in ", \t")
         lines.append(("," if is_plain else _UNIT_SEPARATOR).join((one, *values)))
     return _encode((head, *lines, ")"), end)
@@ -261,10 +260,9 @@ def _similar_option(name: str) -> str:
 
     *name* is in lower case. A macro that is nearly an option may be the user's own.
     """
-    options = {option.lower(): option for option in _OPTIONS}
     attribute = name.removeprefix("my.")
-    near = difflib.get_close_matches(attribute, options, 1, 1 if attribute == name else _MISSPELT_SIMILARITY)
-    return options[near[0]] if near else ""
+    near = difflib.get_close_matches(attribute, _OPTIONS, 1, 1 if attribute == name else _MISSPELT_SIMILARITY)
+    return _OPTIONS[near[0]] if near else ""
 
 
 def check_lists(description: Description, origin: str) -> None:

@@ -111,12 +111,17 @@ class Description:
         return ((self._submit and self._submit.getQArgs()) or "").strip()
 
     @cached_property
-    def item_names(self) -> tuple[str, ...]:
-        """The names of the variables that the queue statement sets for each item."""
+    def queue_form(self) -> tuple[str, tuple[str, ...], str]:
+        """The count, the names of the variables of an item, and the slice; each empty without one."""
         form = _ITEM_NAMES.match(self.queue_arguments)
         if form is None:
-            return ()
-        return tuple(re.split(r"[ \t,]+", form["names"])) if form["names"] else ("Item",)
+            return "", (), ""
+        names = re.split(r"[ \t,]+", form["names"]) if form["names"] else ["Item"]
+        return form["count"] or "", tuple(names), form["slice"] or ""
+
+    @property
+    def item_names(self) -> tuple[str, ...]:
+        return self.queue_form[1]
 
     @cached_property
     def rows(self) -> tuple[Row, ...] | None:
@@ -140,12 +145,6 @@ class Description:
         if any(not isinstance(row, dict) or "$" in "".join(row.values()) for row in rows):
             return None
         return rows
-
-    @property
-    def queue_form(self) -> tuple[str, str]:
-        """The count and the slice of the queue statement, each empty without one."""
-        form = _ITEM_NAMES.match(self.queue_arguments)
-        return (form["count"] or "", form["slice"] or "") if form else ("", "")
 
     def expand(self, name: str, row: Row) -> str:
         """Return the value of the command *name* for the item *row*; empty if there is none."""

@@ -60,7 +60,7 @@ def test_dataset_that_no_catalogue_lists_counts_as_one_file_with_a_notice():
     listing = list_files([A, B], settings({}), [Lister({A: files("x:1")})])
     assert (listing.unlisted_dids, listing.problems) == ({B}, [])
     notice = str(single_file_notice(settings({}).storage, listing))
-    assert "lofar:B: no catalogue lists the files of the dataset" in notice
+    assert "no catalogue lists files of lofar:B" in notice
     assert single_file_notice(settings({"rule": "name"}).storage, listing) is None
 
 

@@ -87,7 +87,7 @@ def test_unreadable_parset_is_rejected_with_one_sentence(content, told):
 def test_list_without_brackets_that_matches_nothing_gets_a_hint():
     assert "write a list in brackets" in str(parse_parset(parset("a, b"), "p").missing_brackets_hint("a, b"))
     assert parse_parset(parset("[a, b]"), "p").missing_brackets_hint("a") is None
-    assert parse_parset(parset('"a, b"'), "p").missing_brackets_hint("a, b") is None
+    assert parse_parset(parset('["a, b", "c"]'), "p").missing_brackets_hint("a, b") is None
 
 
 def job_options(more: str, files: dict[str, str] | None = None) -> tuple[dict[str, dict[str, str]], str]:

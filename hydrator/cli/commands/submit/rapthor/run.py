@@ -301,7 +301,7 @@ def _check_resolution(
         for did, names in resolution.names_by_shared_did.items()
     ]
     notices, problems = resolution.unreachable_notices, resolution.problems
-    if problems and not (options.allow_unknown and None not in resolution.dids):
+    if problems and not (options.allow_unknown and None not in resolution.dids.values()):
         exit_on_problems(
             [*problems_of_mode, *notices, *problems, *duplicates, *_offer_to_skip(resolution)],
             # a catalogue that did not answer may have the dataset, so the name may be right
@@ -344,7 +344,7 @@ def _leave_out_absent(
 
     If a catalogue did not answer, a name that the others do not have may exist, so all names stay.
     """
-    absent, total = resolution.absent_names, len(set(resolution.names))
+    absent, total = resolution.absent_names, len(resolution.dids)
     if not absent or resolution.unreachable_catalogues:
         return resolution
     left = total - len(absent)
@@ -358,7 +358,7 @@ def _leave_out_absent(
 
 def _offer_to_skip(resolution: Resolution) -> list[str]:
     """Return one sentence on how to run without the absent names, if that is possible."""
-    absent, total = resolution.absent_names, len(set(resolution.names))
+    absent, total = resolution.absent_names, len(resolution.dids)
     if resolution.unreachable_catalogues or resolution.ambiguous_names or len(absent) == total:
         return []
     missing = f"{len(absent)} of {total} measurement sets are absent"
