@@ -59,6 +59,7 @@ class ServerState:
         reload: a refused reload; None if the daemon uses the configuration on disk.
         credentials: the tokens and certificates that the daemon presents.
         storage: where each site keeps its data.
+        version: the version of the pages, which change with it.
     """
 
     now: datetime
@@ -78,6 +79,7 @@ class ServerState:
     reload: Reload | None = None
     credentials: Sequence[Credential] = ()
     storage: Sequence[StorageArea] = ()
+    version: str | None = None
 
     @classmethod
     def of_cycle(cls, report: CycleReport, view: CycleView) -> "ServerState":

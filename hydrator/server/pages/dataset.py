@@ -7,15 +7,13 @@ from hydrator.diagnostics.problems import describe_dataset
 from hydrator.domain.model import DaemonKnowledge, Did
 from hydrator.server.view import ServerState, view_datasets
 
-from .html import PageContext, render_page
+from .html import render_page
 
 MAX_SETS: Final = 20
 """Largest number of sets of datasets that the page lists."""
 
 
-def render_dataset_page(
-    did: Did, server_state: ServerState, knowledge: DaemonKnowledge, *, context: PageContext | None = None
-) -> str:
+def render_dataset_page(did: Did, server_state: ServerState, knowledge: DaemonKnowledge) -> str:
     """Render the page of *did*."""
     load, demand = server_state.load, server_state.demand
     (dataset,) = view_datasets(server_state, knowledge, [did])
@@ -26,7 +24,7 @@ def render_dataset_page(
     return render_page(
         "dataset.html",
         f"Dataset {did}",
-        context=context,
+        version=server_state.version,
         now=server_state.now,
         dataset=dataset,
         note=describe_dataset(dataset, server_state.now),

@@ -7,7 +7,6 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from typing import Final
@@ -26,8 +25,6 @@ SCRIPT: Final = (files(__package__) / "templates" / "page.js").read_bytes()
 """The script of the pages: renewal, and times in the reader's zone."""
 SCRIPT_PATH: Final = "/page.js"
 _SCRIPT_URL: Final = f"{SCRIPT_PATH}?{hashlib.sha256(SCRIPT).hexdigest()[:12]}"
-REFRESH_SECONDS: Final = 60
-"""Without scripts, a browser loads the page again after this time."""
 
 
 def _to_time(moment: datetime | float) -> datetime:
@@ -58,18 +55,6 @@ def build_bar(counts: Mapping[str, int]) -> list[tuple[str, float, float]]:
         parts.append((kind, round(left, 1), round(scaled, 1)))
         left += scaled
     return parts
-
-
-@dataclass(frozen=True, slots=True)
-class PageContext:
-    """Values with which a page renews itself: the version of its content; None for a page that does not.
-
-    ``still_url`` is the page without the refresh, for readers without scripts who asked to stop it; empty if
-    they did.
-    """
-
-    version: str | None = None
-    still_url: str = ""
 
 
 def _build_environment() -> Environment:
@@ -103,14 +88,16 @@ for _name in _ENVIRONMENT.list_templates(extensions=["html"]):
     _ENVIRONMENT.get_template(_name)  # compiled now, so that no reader waits for it
 
 
-def render_page(template: str, title: str, *, context: PageContext | None = None, **values: object) -> str:
-    """Render the file *template* of ``templates/``; every value is escaped."""
+def render_page(template: str, title: str, *, version: str | None = None, **values: object) -> str:
+    """Render the file *template* of ``templates/``; every value is escaped.
+
+    A page with a *version* renews itself when the daemon has another one.
+    """
     style = Markup(_STYLE)  # noqa: S704 - the text is a file of this package
     return _ENVIRONMENT.get_template(template).render(
         title=title,
         style=style,
-        context=context or PageContext(),
+        version=version,
         script_url=_SCRIPT_URL,
-        refresh_seconds=REFRESH_SECONDS,
         **values,
     )

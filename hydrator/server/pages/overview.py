@@ -21,7 +21,7 @@ from hydrator.staging.table import Request
 from hydrator.state.reports import LocalityHour, begin_of_hour
 
 from .filters import PER_PAGE, STATES, Selection
-from .html import PageContext, format_share, render_page
+from .html import format_share, render_page
 from .queued_sets import build_queued_sets
 from .site import SiteRow
 
@@ -80,7 +80,6 @@ def render_overview(
     selection: Selection | None = None,
     *,
     can_explain_jobs: bool = False,
-    context: PageContext | None = None,
 ) -> str:
     """Render the page with the datasets of *selection*; *can_explain_jobs* adds the form for idle jobs."""
     rows = [SiteRow.of(site, server_state.now, server_state.max_age) for site in view_sites(server_state)]
@@ -90,7 +89,7 @@ def render_overview(
     return render_page(
         "overview.html",
         f"{summary} · classad-hydrator",
-        context=context,
+        version=server_state.version,
         now=server_state.now,
         needs=needs,
         verdict=verdict,

@@ -1,9 +1,9 @@
 """Routes of the pages for people, and of their script."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 from zlib import crc32
 
 from starlette.requests import Request
@@ -21,13 +21,11 @@ from hydrator.server.view import ServerState, view_sites
 
 from .dataset import render_dataset_page
 from .filters import parse_selection
-from .html import SCRIPT, PageContext, render_page
+from .html import SCRIPT, render_page
 from .overview import render_overview
 from .run import CLUSTER_PATTERN, ClusterQuestions, render_run_page
 from .site import render_site_page
 
-_STILL: Final = "still"
-"""A page with this field in its query does not load itself again."""
 _MAX_NAME_CHARS: Final = 500
 _HELD_NOTE: Final = "Held jobs are not counted here: the page of their cluster counts them."
 """A search for the held jobs of a run would read each queue from its begin to its end."""
@@ -57,18 +55,17 @@ class PageRoutes:
 
     def overview(self, request: Request) -> Response:
         """Return the overview."""
-        context, state = self._begin(request)
+        state = self._begin()
         page = render_overview(
             state,
             parse_selection(request.query_params),
             can_explain_jobs=self.can_explain_jobs,
-            context=context,
         )
         return html_response(request, page)
 
     def site(self, request: Request) -> Response:
         """Return the page of one site."""
-        context, state = self._begin(request)
+        state = self._begin()
         site = Site(_find_name(request, "site"))
         sites = {each.site: each for each in view_sites(state)}
         if site not in sites:
@@ -76,12 +73,12 @@ class PageRoutes:
             links = [(each, f"/site?site={quote(each, safe='')}") for each in similar]
             sentence = f"The daemon knows no site {site[:MAX_NAME_COMPARED]!r}."
             return _missing_response(request, "No such site", sentence, links)
-        page = render_site_page(sites[site], state, self.read_changes(site), context=context)
+        page = render_site_page(sites[site], state, self.read_changes(site))
         return html_response(request, page)
 
     def dataset(self, request: Request) -> Response:
         """Return the page of one dataset."""
-        context, state = self._begin(request)
+        state = self._begin()
         did = Did(_find_name(request, "did"))
         if state.knowledge is None or did not in state.known_dids:
             sentence = (
@@ -90,13 +87,13 @@ class PageRoutes:
             )
             links = [("Find datasets with a similar name", f"/?find={quote(did[-40:], safe='')}#datasets")]
             return _missing_response(request, "No such dataset", sentence, links if did else [])
-        return html_response(request, render_dataset_page(did, state, state.knowledge, context=context))
+        return html_response(request, render_dataset_page(did, state, state.knowledge))
 
     def run(self, request: Request) -> Response:
         """Return the page of one run, of the jobs with one key, or of one cluster."""
-        context, state = self._begin(request)
+        state = self._begin()
         if "cluster" in request.query_params:
-            return self._cluster(request, context, state)
+            return self._cluster(request, state)
         name = _find_name(request, "run")
         if state.load is None:
             reason = state.knowledge.no_openings_reason if state.knowledge else None
@@ -112,10 +109,10 @@ class PageRoutes:
                 " jobs that have ended are in hydrator report."
             )
             return _missing_response(request, "No such run", sentence, [])
-        page = render_run_page(progress, state.openings, note=_HELD_NOTE, context=context)
+        page = render_run_page(progress, state.openings, note=_HELD_NOTE, version=state.version)
         return html_response(request, page)
 
-    def _cluster(self, request: Request, context: PageContext, state: ServerState) -> Response:
+    def _cluster(self, request: Request, state: ServerState) -> Response:
         """Return the page of one cluster; if several schedds have a cluster with this number, list them."""
         text, schedd = _find_name(request, "cluster"), _find_name(request, "schedd") or None
         if not CLUSTER_PATTERN.match(text):
@@ -140,7 +137,7 @@ class PageRoutes:
         known = (state.demand, state.snapshot, state.staging)
         progress = measure_progress(f"{int(text)} at {name}", jobs, *known)
         note = "" if jobs.is_complete else "The cluster has more jobs than are counted here."
-        page = render_run_page(progress, state.openings, note=note, kind="Cluster", context=context)
+        page = render_run_page(progress, state.openings, note=note, kind="Cluster", version=state.version)
         return html_response(request, page)
 
     async def script(self, request: Request) -> Response:
@@ -159,10 +156,10 @@ class PageRoutes:
     def _version_id(self) -> str:
         return f"{crc32(repr(self.get_version()).encode()):08x}"
 
-    def _begin(self, request: Request) -> tuple[PageContext, ServerState]:
-        """Return the context of a page, and the state: the version first, so that no change is missed."""
+    def _begin(self) -> ServerState:
+        """Return the state with its version, which is read first, so that no change is missed."""
         version = self._version_id()
-        return PageContext(version, _find_still_url(request)), self.get_state()
+        return replace(self.get_state(), version=version)
 
 
 def _cluster_choice_response(request: Request, cluster: int, schedds: Sequence[str], silent: str) -> Response:
@@ -189,11 +186,3 @@ def _missing_response(
 def _find_name(request: Request, field_name: str) -> str:
     """Return a name in the query of a page; empty if the query has none."""
     return request.query_params.get(field_name, "").strip()[:_MAX_NAME_CHARS]
-
-
-def _find_still_url(request: Request) -> str:
-    """Return the address of this page without its refresh; empty if this is that page."""
-    fields = request.query_params
-    if _STILL in fields:
-        return ""
-    return f"{request.scope['path']}?{urlencode([*fields.multi_items(), (_STILL, '1')])}"

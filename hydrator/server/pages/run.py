@@ -13,7 +13,7 @@ from hydrator.domain.model import Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.server.limits import TURN_WAIT_SECONDS, QuestionQueue
 
-from .html import PageContext, build_bar, render_page
+from .html import build_bar, render_page
 
 CLUSTER_PATTERN: Final = re.compile(r"[0-9]{1,10}\Z")
 ClusterReader = Callable[[int, str | None], Mapping[str, ClusterJobs | Unseen]]
@@ -75,7 +75,7 @@ def render_run_page(
     *,
     note: str = "",
     kind: str = "Run",
-    context: PageContext | None = None,
+    version: str | None = None,
 ) -> str:
     """Render the page of *progress*; *note* is a sentence that limits what it says."""
     elsewhere_count = progress.running_count - progress.beside_count
@@ -85,7 +85,7 @@ def render_run_page(
     return render_page(
         "run.html",
         f"{kind} {progress.name}",
-        context=context,
+        version=version,
         now=progress.as_of,
         progress=progress,
         rows=rows,

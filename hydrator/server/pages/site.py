@@ -14,7 +14,7 @@ from hydrator.reconcile.view import SiteView, view_fact
 from hydrator.server.view import ServerState
 from hydrator.staging.table import Request
 
-from .html import PageContext, build_bar, render_page
+from .html import build_bar, render_page
 
 _KIND: Final = {
     DatasetState.AVAILABLE: "bar",
@@ -85,8 +85,6 @@ def render_site_page(
     site: SiteView,
     server_state: ServerState,
     changes: Sequence[DatasetChange],
-    *,
-    context: PageContext | None = None,
 ) -> str:
     """Render the page of *site* with its last *changes*, newest first."""
     known = server_state.snapshot.sites.get(site.site)
@@ -95,7 +93,7 @@ def render_site_page(
     return render_page(
         "site.html",
         f"Site {site.site}",
-        context=context,
+        version=server_state.version,
         now=server_state.now,
         row=site,
         site=site.site,

@@ -71,10 +71,7 @@ def test_the_version_needs_a_token_for_reading_and_the_script_needs_none(tmp_pat
         assert "immutable" in script.headers["Cache-Control"]
 
 
-@pytest.mark.parametrize(("query", "is_renewed"), [("", True), ("?find=L1", True), ("?still=1", False)])
-def test_a_page_without_scripts_renews_itself_until_the_reader_stops_that(query, is_renewed):
+def test_a_page_without_scripts_says_that_it_does_not_renew_itself():
     with Served() as served:
-        text = served.client.get(f"/{query}").text
-        assert ('http-equiv="refresh"' in text) == is_renewed
-        assert ("still=1" in text) == is_renewed
-        assert f'data-version="{served.client.get("/live").text}"' in text
+        text = served.client.get("/").text
+        assert "<noscript><footer><p>Without scripts this page does not renew itself: load it again." in text
