@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import describe_outlook
 from hydrator.domain.model import DemandEntry
-from hydrator.domain.text import format_bytes, format_count
+from hydrator.domain.text import format_count
+from hydrator.domain.units import Bytes
 from hydrator.server.view import ServerState
 
 MAX_ROWS: Final = 8
@@ -17,20 +17,13 @@ _NOT_AUTO: Final = "waits beside its data only: no job has the mode auto"
 
 
 @dataclass(frozen=True, slots=True)
-class QueuedSet:
-    """One set and the number of its jobs; ``prospect`` is empty if it is not known."""
-
-    name: str
-    key: SetKey | None
-    jobs: int
-    prospect: str
-
-
-@dataclass(frozen=True, slots=True)
 class QueuedSets:
-    """The sets with the most waiting jobs; ``note`` says if reads are not paced, and why."""
+    """The sets with the most waiting jobs; ``note`` says if reads are not paced, and why.
 
-    rows: Sequence[QueuedSet]
+    A row has the set, its size, the number of its jobs, and their prospect, empty if it is not known.
+    """
+
+    rows: Sequence[tuple[DemandEntry, Bytes | None, int, str]]
     more_count: int
     caption: str
     note: str
@@ -50,23 +43,19 @@ def build_queued_sets(state: ServerState) -> QueuedSets:
     named = sorted((entry for entry in entries if counts.get(entry.key)), key=attrgetter("dids"))
     named.sort(key=lambda entry: counts[entry.key], reverse=True)
     job_count = sum(counts[entry.key] for entry in named)
+    rows = []
+    for entry in named[:MAX_ROWS]:
+        prospect = _NOT_AUTO
+        if entry.key and entry.key in auto_keys:
+            prospect = describe_outlook(entry.key, state.openings) if state.openings else ""
+        rows.append((entry, state.snapshot.sum_bytes(entry.dids), counts[entry.key], prospect))
     note = ""
     if state.openings is None:
         reason = state.knowledge.no_openings_reason if state.knowledge else None
         note = f"The daemon does not pace reads from other sites{f': {reason}' if reason else ''}."
     return QueuedSets(
-        [_build_row(entry, counts[entry.key], entry.key in auto_keys, state) for entry in named[:MAX_ROWS]],
+        rows,
         max(0, len(named) - MAX_ROWS),
         f"{format_count(job_count, kind)}, {format_count(len(named), 'set')}",
         note,
     )
-
-
-def _build_row(entry: DemandEntry, job_count: int, is_auto: bool, state: ServerState) -> QueuedSet:
-    others = f" and {len(entry.dids) - 1} more" if entry.dids[1:] else ""
-    size = state.snapshot.sum_bytes(entry.dids)
-    name = f"{entry.dids[0]}{others}" + (f", {format_bytes(size)}" if size is not None else "")
-    prospect = "" if is_auto else _NOT_AUTO
-    if is_auto and entry.key and state.openings:
-        prospect = describe_outlook(entry.key, state.openings)
-    return QueuedSet(name, entry.key, job_count, prospect)

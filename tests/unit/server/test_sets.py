@@ -1,5 +1,6 @@
 """Sets of datasets that queued jobs need: /v1/sets and the table of the page."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -72,14 +73,14 @@ def load(*idle: IdleJobs) -> PoolLoad:
 def test_page_has_the_sets_with_the_most_waiting_jobs_and_their_prospect():
     waiting = load(IdleJobs(2, BOTH), IdleJobs(3, BOTH), IdleJobs(7, set_key([L1]), is_auto=False))
     table = build_queued_sets(replace(STATE, load=waiting))
-    assert [(row.name, row.jobs) for row in table.rows] == [
-        ("lofar:L1, 20 GB", 7),
-        ("lofar:L1 and 1 more, 31 GB", 5),
-    ]
-    assert table.rows[0].prospect == "waits beside its data only: no job has the mode auto"
-    assert table.rows[1].prospect == "it may start now at DE by reading 12 GB from UK in 4 min"
     assert (table.caption, table.note) == ("12 jobs, 2 sets", "")
-    assert table.rows[1].prospect in render_overview(replace(STATE, load=waiting))
+    shown = re.findall(
+        r"<b>(\d+)</b><p><a [^>]+>([^<]+)</a><small>([^<]+)<", render_overview(replace(STATE, load=waiting))
+    )
+    assert shown == [
+        ("7", "lofar:L1, 20 GB", "waits beside its data only: no job has the mode auto"),
+        ("5", "lofar:L1 and 1 more, 31 GB", "it may start now at DE by reading 12 GB from UK in 4 min"),
+    ]
 
 
 def test_page_counts_running_jobs_too_while_the_queues_are_not_known():
