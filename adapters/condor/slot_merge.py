@@ -5,15 +5,13 @@ The functions select the slots for a merge from the slot ads of a collector.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from adapters.readback import parse_published_ad
 from hydrator.domain.ads import contract
-from hydrator.domain.errors import ConfigError, PoolError, PublishError
-from hydrator.domain.model import PublishedAd, Site, SiteAd, from_unix, to_unix
+from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.model import Site, SiteAd, to_unix
 from hydrator.domain.ports import Clock, MergeResult
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, is_ahead, valid_integer
 
@@ -210,13 +208,12 @@ class SlotTime:
 
 
 MAX_BATCH_SLOTS = 500
-MAX_PAUSE_SECONDS = 2.0
 MAX_BATCH_BYTES = 8_000_000
 """Bytes of one connection: a collector accepts 1,400 ads of 95 kB a second, and a call has a time limit."""
 
 
 class SlotMerger:
-    """A ``Publisher`` and ``Merger`` that sends merges to each configured collector separately.
+    """A ``Merger`` that sends merges to each configured collector separately.
 
     A slot gets a merge if the slot has no hook, its site has an ad, and the slot's content differs from
     this ad. A collector does not acknowledge a merge; the next query of the slots shows if the merge
@@ -230,7 +227,6 @@ class SlotMerger:
             time.
         refresh: merge a slot again when the slot's AsOf is older than the site ad's AsOf by this time.
         clock: returns the present time, aware UTC.
-        name: the name of this publisher.
     """
 
     def __init__(
@@ -242,7 +238,6 @@ class SlotMerger:
         slots_per_second: float = 500,
         refresh: timedelta = timedelta(minutes=5),
         clock: Clock,
-        name: str = "merge",
     ) -> None:
         self._client = client
         self._site_attributes = tuple(site_attributes)
@@ -250,7 +245,6 @@ class SlotMerger:
         self._max_slots = max(1, int(slots_per_second * interval.total_seconds()))
         self._refresh = refresh
         self._clock = clock
-        self.name = name
         self._close_event = threading.Event()
         self._slot_times: dict[str, SlotTime] = {}
         self._interval = interval
@@ -262,8 +256,6 @@ class SlotMerger:
         """Stop the client, also during a run."""
         self._close_event.set()
         self._client.close()
-
-    # Merger
 
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
@@ -314,56 +306,6 @@ class SlotMerger:
             return None
         return f"collector {collector}: it shows none of the {missing} merges that the daemon sent"
 
-    # Publisher
-
-    def published(self) -> Mapping[Site, PublishedAd]:
-        """Return, by site, the oldest ad that a slot of this site has.
-
-        Ignore slots without a merge, or with impossible numbers.
-        """
-        slots, results = self._query_all_slots()
-        self._raise_errors(results)
-        oldest: dict[Site, PublishedAd] = {}
-        for slot in slots:
-            if ad := _parse_slot_ad(slot, self._clock()):
-                ads = (oldest.get(ad.site, ad), ad)
-                oldest[ad.site] = min(
-                    ads, key=lambda one: (one.generation, one.as_of, one.open_until or from_unix(0))
-                )
-        return oldest
-
-    def publish(self, ads: Sequence[SiteAd]) -> None:
-        """Merge *ads* into the slots of their sites."""
-        ads_by_site = {ad.site: ad for ad in ads}
-        self._raise_errors(self.run_once(ads_by_site, lambda _: False))
-        self._wait_until_visible(lambda slots: not select_due_slots(slots, ads_by_site, self._refresh))
-
-    def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """Remove the merged attributes from the slots that have the attributes of one of *sites*."""
-
-        def select(slots: Sequence[Slot]) -> list[Slot]:
-            return [
-                slot for slot in slots if slot.advertised_via == VIA_MERGE and slot.advertised_site in sites
-            ]
-
-        def withdraw(collector: str) -> MergeResult:
-            slots = self._query_slots(collector)
-            return MergeResult(withdrawn_count=self._send_merges(collector, slots, select(slots), {}))
-
-        self._raise_errors(self._run_at_collectors(withdraw))
-        self._wait_until_visible(lambda slots: not select(slots))
-
-    def _wait_until_visible(self, is_visible: Callable[[Sequence[Slot]], bool]) -> None:
-        """Wait briefly until the change is visible: a collector answers from a forked copy of older ads."""
-        pause = 0.01
-        while pause < MAX_PAUSE_SECONDS:
-            slots, _ = self._query_all_slots()
-            if is_visible(slots) or self._close_event.wait(pause):
-                return
-            pause *= 2
-
-    # both ports
-
     def _run_at_collectors(self, work: Callable[[str], MergeResult]) -> Mapping[str, MergeResult]:
         """Run *work* at every collector, even if another collector fails; return the results by collector."""
         results: dict[str, MergeResult] = {}
@@ -380,20 +322,6 @@ class SlotMerger:
                 return {}
         self._failed_collectors = {collector for collector, result in results.items() if result.error}
         return results or {"": MergeResult(error="no collector is configured (COLLECTOR_HOST)")}
-
-    def _query_all_slots(self) -> tuple[list[Slot], Mapping[str, MergeResult]]:
-        """Return the slots of all collectors that answer, and the error of each other collector."""
-        slots: list[Slot] = []
-
-        def query(collector: str) -> MergeResult:
-            slots.extend(self._query_slots(collector))
-            return MergeResult()
-
-        return slots, self._run_at_collectors(query)
-
-    def _raise_errors(self, results: Mapping[str, MergeResult]) -> None:
-        if errors := [result.error for result in results.values() if result.error]:
-            raise PublishError(self.name, "; ".join(errors))
 
     def _query_slots(self, collector: str) -> list[Slot]:
         ads = self._client.slots([*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT, collector)
@@ -428,14 +356,3 @@ class SlotMerger:
                 slot_time.record_merge(merged_slots, self._clock().timestamp())
             count += len(names)
         return count
-
-
-def _parse_slot_ad(slot: Slot, now: datetime) -> PublishedAd | None:
-    if slot.advertised_via != VIA_MERGE:
-        return None
-    try:
-        return parse_published_ad(
-            slot.advertised_site, slot.generation, slot.as_of, slot.last_heard_from, now, slot.open_until
-        )
-    except ValueError:
-        return None

@@ -117,7 +117,7 @@ class Publisher(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in the configuration: ``collector``, ``file``, ``http``, ``sites`` or ``merge``."""
+        """The name in the configuration: ``collector``, ``file``, ``http`` or ``sites``."""
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """Return the ads that others can read from this publisher now, by site.

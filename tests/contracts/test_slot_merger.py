@@ -1,9 +1,9 @@
-"""Publisher contract for the slot merge, into slots of a real collector.
+"""The slot merge, into slots of a real collector.
 
 The tests advertise the slots themselves: no startd renews them meanwhile.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,11 +14,12 @@ from adapters.condor.bindings.client import CondorClient
 from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.ads.contract import OPENING_ATTRIBUTES, SETS, SETS_AS_OF, VERSION
-from hydrator.domain.model import Site
+from hydrator.domain.model import SiteAd
+from hydrator.domain.ports import MergeResult
 from hydrator.wiring import system_clock
 from testbed.pool import DOMAIN, Pool
 from testbed.ports import free_port
-from tests.contracts.publisher import ODD_SITES, PublisherContract, site_ad
+from tests.contracts.publisher import ODD_SITES, site_ad
 
 pytestmark = pytest.mark.pool
 
@@ -50,40 +51,54 @@ def advertise(pool: Pool) -> None:
     pool.wait(lambda: len(names()) == 2 * len(SITES), "all slots to be as their startds say")
 
 
-class TestSlotMerger(PublisherContract):
-    @pytest.fixture(autouse=True)
-    def _clients(self, lone: Pool) -> Iterator[None]:
-        token = lone.token("hydrator")
-        advertise(lone)
-        with (
-            CondorClient(CondorSettings(lone.collector, token_directory=token)) as self.client,
-            CondorClient(CondorSettings(f"127.0.0.1:{free_port()}", token_directory=token)) as self.nowhere,
-        ):
-            yield
+@pytest.fixture
+def client(lone: Pool) -> Iterator[CondorClient]:
+    advertise(lone)
+    with CondorClient(CondorSettings(lone.collector, token_directory=lone.token("hydrator"))) as made:
+        yield made
 
-    def publisher(self) -> SlotMerger:
-        return self._merger(self.client)
 
-    def unreachable(self) -> SlotMerger:
-        return self._merger(self.nowhere)
+def merge(client: CondorClient, ads: Iterable[SiteAd], *retired: str) -> MergeResult:
+    merger = SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=system_clock)
+    (result,) = merger.run_once({ad.site: ad for ad in ads}, lambda site: site in retired).values()
+    return result
 
-    def _merger(self, client: CondorClient) -> SlotMerger:
-        return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=system_clock)
 
-    def test_a_merge_removes_the_attributes_that_the_new_ad_does_not_have(self, lone: Pool) -> None:
-        facts = {VERSION, SETS, SETS_AS_OF}
-        names = facts.union(OPENING_ATTRIBUTES)
+def test_the_ad_of_any_site_arrives_in_its_slots(lone: Pool, client: CondorClient) -> None:
+    assert merge(client, map(site_ad, SITES)).merged_count == 2 * len(SITES)
 
-        def defined() -> set[str]:
-            at_site = 'GLIDEIN_Site == "CAM" && {} isnt undefined'
-            return {name for name in names if len(lone.slots("Name", constraint=at_site.format(name))) == 2}
+    def arrived() -> bool:
+        slots = lone.slots("GLIDEIN_Site", "DataLocalitySite", "DataLocalityGeneration")
+        generation = site_ad("CAM").generation
+        return all(
+            (slot.get("DataLocalitySite"), slot.get("DataLocalityGeneration"))
+            == (slot["GLIDEIN_Site"], generation)
+            for slot in slots
+        )
 
-        publisher = self.publisher()
-        publisher.publish([site_ad("CAM", 7)])
-        lone.wait(lambda: defined() == names, "all attributes")
-        publisher.publish([replace(site_ad("CAM", 8), openings=(), open_until=None)])
-        lone.wait(lambda: defined() == facts, "those without openings only")
-        publisher.publish([site_ad("CAM", 9)])
-        lone.wait(lambda: defined() == names, "all attributes again")
-        publisher.withdraw({Site("CAM")})
-        lone.wait(lambda: defined() == set(), "no attribute after the withdrawal")
+    lone.wait(arrived, "all slots to have the ad of their site")
+
+
+def test_a_merge_removes_the_attributes_that_the_new_ad_does_not_have(
+    lone: Pool, client: CondorClient
+) -> None:
+    facts = {VERSION, SETS, SETS_AS_OF}
+    names = facts.union(OPENING_ATTRIBUTES)
+
+    def defined() -> set[str]:
+        at_site = 'GLIDEIN_Site == "CAM" && {} isnt undefined'
+        return {name for name in names if len(lone.slots("Name", constraint=at_site.format(name))) == 2}
+
+    merge(client, [site_ad("CAM", 7)])
+    lone.wait(lambda: defined() == names, "all attributes")
+    merge(client, [replace(site_ad("CAM", 8), openings=(), open_until=None)])
+    lone.wait(lambda: defined() == facts, "those without openings only")
+    merge(client, [site_ad("CAM", 9)])
+    lone.wait(lambda: defined() == names, "all attributes again")
+    merge(client, [], "CAM")
+    lone.wait(lambda: defined() == set(), "no attribute after the withdrawal")
+
+
+def test_a_collector_that_does_not_answer_is_an_error_of_its_own() -> None:
+    with CondorClient(CondorSettings(f"127.0.0.1:{free_port()}")) as nowhere:
+        assert merge(nowhere, [site_ad("CAM")]).error

@@ -12,7 +12,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.condor.collector import CollectorPublisher
-from adapters.condor.slot_merge import SlotMerger
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
 from adapters.readback import MOST_REJECTED, ReadBackAds, parse_published_ad
@@ -63,9 +62,6 @@ class Pool:
 
     def collectors(self) -> list[str]:
         return sorted(self.who)
-
-    def slots(self, *_: object) -> list[dict[str, Any]]:
-        return self.rows
 
     def ping(self, daemon: str, level: str, name: str) -> Authorization:
         self.pings += 1
@@ -227,33 +223,6 @@ def test_a_forged_site_in_the_sites_file_is_the_only_one_rejected(tmp_path, numb
     publisher.publish([ad(L1)])
     assert set(publisher.published()) == {CAM, RAL}
     assert publisher.rejected == {}
-
-
-def slot_row(**given: object) -> dict[str, Any]:
-    return {
-        "Name": "slot1@a",
-        "MyAddress": "<127.0.0.1:9000>",
-        "LastHeardFrom": to_unix(NOON),
-        "GLIDEIN_Site": "CAM",
-        "DataLocalitySite": "CAM",
-        "DataLocalityGeneration": 7,
-        "DataLocalityAsOf": 7,
-        "DataLocalityOpenUntil": None,
-        "DataLocalitySource": "merge",
-        **given,
-    }
-
-
-@pytest.mark.parametrize("number", ODD_NUMBERS)
-@pytest.mark.parametrize("attribute", ["DataLocalityGeneration", "DataLocalityAsOf", "LastHeardFrom"])
-def test_a_slot_with_forged_numbers_is_not_read_back(attribute, number):
-    if attribute == "LastHeardFrom" and number == LATEST + 1:
-        number = -2  # a collector's clock may be ahead
-    client: Any = Pool(slot_row(**{attribute: number}), slot_row(Name="slot1@b"))
-    merger = SlotMerger(
-        client, ("GLIDEIN_Site",), slots_per_second=1, interval=timedelta(minutes=1), clock=lambda: NOON
-    )
-    assert merger.published()[CAM].generation == 7
 
 
 # ------------------------------------------------------------------------------------- the daemon's state
