@@ -10,7 +10,7 @@ where their data is not.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -98,21 +98,6 @@ def _identity(want: RememberedJobs) -> tuple[str, tuple[Did, ...], str]:
     return want.schedd, want.dids, want.key
 
 
-def find_demanded_dids(
-    memory: DemandMemory, pins: Collection[Did], matches: AbstractSet[Did], never: tuple[str, ...]
-) -> frozenset[Did]:
-    """Return the datasets of the demand that :func:`build_demand` would build, without building it."""
-    sets = [old.dids for old in _list_public(memory, never)]
-    named = [did for did in {*pins, *matches} if not matches_any(did, never)]
-    return frozenset(named).union(*sets)
-
-
-def _list_public(memory: DemandMemory, never: tuple[str, ...]) -> Sequence[RememberedJobs]:
-    if not never:  # nearly always
-        return memory.entries
-    return [old for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
-
-
 def build_demand(
     memory: DemandMemory,
     *,
@@ -126,7 +111,7 @@ def build_demand(
     A DID that matches one of the patterns *never*, and a set with such a DID, is not demanded. So no
     catalogue is asked about it, and nothing that the daemon publishes has its name.
     """
-    entries = _list_public(memory, never)
+    entries = [old for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
     lists = _find_list_of_each_key(memory.entries)  # a key of a private list stands for no other
     wrong_keys: Counter[str] = Counter()
     merged: dict[tuple[tuple[Did, ...], str | None], DemandEntry] = {}

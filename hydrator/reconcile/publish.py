@@ -9,8 +9,8 @@ disk may be of another configuration, in which sites have other names. If a loss
 clock was set back, the ad also stays while the loss is held.
 
 :func:`plan` makes one action for each site of one publisher, with the reason. An ad is *due* if the publisher
-received it at least ``refresh_after`` ago. A publisher that keeps its ads has no ``refresh_after``: an ad is due
-there if its as_of is newer. An ad with openings that the publisher does not have is due at once.
+received it at least ``refresh_after`` ago. A publisher that keeps its ads has no ``refresh_after``: there, an
+ad is due if its as_of is newer. An ad with openings that the publisher does not have is due at once.
 
 desired  published           newer as_of  due   action
 -------  ------------------  -----------  ----  ----------------------------------------

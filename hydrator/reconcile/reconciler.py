@@ -61,7 +61,7 @@ from hydrator.reconcile.state import (
 from hydrator.reconcile.threads import THREADS, Threads
 from hydrator.reconcile.view import CYCLE_REPORT, CycleView, build_view
 
-from .demand import build_demand, find_demanded_dids, update_demand_memory
+from .demand import build_demand, update_demand_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +154,6 @@ class Reconciler:
             never=self._settings.publish.never,
         )
 
-    def _dids_of(self, state: ReconcileState) -> frozenset[Did]:
-        """Return the demanded datasets, as :meth:`_demand_of` would have them."""
-        settings = self._settings
-        return find_demanded_dids(
-            state.demand, settings.pinned_dids, _all_matches(state), settings.publish.never
-        )
-
     def refresh_demand(self) -> frozenset[Did]:
         """Query the schedds, wait for each, and update the demand; return the newly demanded datasets."""
         return self.apply_demand(self.schedds.query(waits=True))
@@ -171,7 +164,7 @@ class Reconciler:
         If the collector could not list the schedds, keep the demand of every schedd.
         """
         now = self._clock()
-        dids_before = self._dids_of(self.state)
+        dids_before = self.demand.dids
         self.schedds.record(answer, self.state.demand)
         if answer is not None:
             self._pacer.update_load(answer if isinstance(answer, Unseen) else answer.load)
@@ -182,7 +175,7 @@ class Reconciler:
             now=now,
         )
         self.state = replace(self.state, demand=memory)
-        return self._dids_of(self.state) - dids_before
+        return self.demand.dids - dids_before
 
     def run(
         self,
@@ -250,10 +243,9 @@ class Reconciler:
 
         def choose_dids(new_matches: Mapping[str, frozenset[Did]]) -> frozenset[Did]:
             matches.update((name, new_matches[name]) for name in searched_names if name in new_matches)
-            return self._dids_of(_add_matches(state, matches))
+            return self._demand_of(_add_matches(state, matches)).dids
 
-        demanded = _add_matches(state, matches)
-        names = self._polls.names if is_due else self._polls.names_to_ask(self._dids_of(demanded))
+        names = self._polls.names if is_due else self._polls.names_to_ask(choose_dids({}))
         results = self._polls.poll(names, patterns, choose_dids, self._timeouts.poll)
         return PollAnswers(
             now,
