@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -94,10 +94,9 @@ class SitesSettings(Section):
     aliases: dict[str, SiteName] = Field(
         default_factory=dict, description="a site's name in catalogues = the site's name in slots"
     )
-    reads: dict[SiteName, dict[SiteName, Annotated[float, Field(ge=0, le=1)]]] = Field(
+    reads: dict[SiteName, list[SiteName]] = Field(
         default_factory=dict,
-        description="[sites.reads.CAM] with RAL = 0.3: jobs at CAM read the storage of RAL, at a cost"
-        " from 0 (as if local) to 1 (useless)",
+        description='[sites.reads] with CAM = ["RAL"]: jobs at CAM read the storage of RAL like their own',
     )
 
     def is_retired(self, site: Site) -> bool:
@@ -109,10 +108,7 @@ class SitesSettings(Section):
         """Return the mapping of sites from aliases and reads."""
         return SiteMapping(
             {Site(name): Site(site) for name, site in self.aliases.items()},
-            {
-                Site(site): {Site(other): cost for other, cost in others.items()}
-                for site, others in self.reads.items()
-            },
+            {Site(site): frozenset(map(Site, others)) for site, others in self.reads.items()},
         )
 
 

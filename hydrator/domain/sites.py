@@ -1,8 +1,7 @@
 """Site mapping: translate the site names of catalogues into those of slots; add sites that share storage.
 
 A catalogue and the slots of a pool may use different names for one site. Jobs at one site may read
-the storage of another site, at a cost that depends on the network between the two sites.
-The operator configures names and costs in ``[sites]``.
+the storage of another site like their own. The operator configures both in ``[sites]``.
 """
 
 from array import array
@@ -20,46 +19,42 @@ class SiteMapping:
 
     Args:
         aliases: the name of each site in slots, by its name in catalogues.
-        read_costs: by site, the other sites whose storage its jobs can read, each with the cost of
-            reading: from 0 (like local storage) to 1 (too expensive).
+        reads: by site, the other sites whose storage its jobs read like their own.
     """
 
     aliases: Mapping[Site, Site] = field(default_factory=dict)
-    read_costs: Mapping[Site, Mapping[Site, float]] = field(default_factory=dict)
+    reads: Mapping[Site, frozenset[Site]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.aliases or self.read_costs)
+        return bool(self.aliases or self.reads)
 
     def map_sites(self, sites: AbstractSet[Site]) -> frozenset[Site]:
         """Return the slots' names for *sites*, and the sites whose jobs read the storage of *sites*."""
         known = frozenset(self.aliases.get(site, site) for site in sites)
-        return known | {site for site, others in self.read_costs.items() if known & others.keys()}
+        return known | {site for site, others in self.reads.items() if known & others}
 
     def shared_storage_groups(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
         """Return groups of *sites* (the catalogue's site names) that share storage.
 
-        For each site with jobs, one group has the sites whose storage these jobs read at cost 0.
+        For each site with jobs, one group has the sites whose storage these jobs read.
         Groups are never empty. A site may be in several groups.
         """
         groups = set()
-        for reader in {self.aliases.get(site, site) for site in sites} | self.read_costs.keys():
+        for reader in {self.aliases.get(site, site) for site in sites} | self.reads.keys():
             local = self._local_sites(reader)
             groups.add(frozenset(site for site in sites if self.aliases.get(site, site) in local))
         return frozenset(groups - {frozenset()})
 
     def _local_sites(self, site: Site) -> set[Site]:
-        """Return *site* and the other sites whose storage the jobs at *site* read at cost 0."""
-        return {site, *(other for other, cost in self.read_costs.get(site, {}).items() if cost == 0)}
+        """Return *site* and the other sites whose storage the jobs at *site* read."""
+        return {site, *self.reads.get(site, ())}
 
     def map_reading(self, reading: Seen) -> Seen:
         """Return *reading* with, for each site, the replicas that jobs at this site can read.
 
-        Jobs read only complete datasets from another site. At cost 0 the dataset is complete at their site
-        too. At any other cost the dataset is PARTIAL at their site, with 1 - cost as its fraction. Jobs
-        that require their data do not start at a site with a PARTIAL dataset. If a site has a replica of its
-        own, ignore replicas that its jobs read at a cost above 0.
+        Jobs read only complete datasets from another site; these are complete at their site, too.
 
-        Count the files at a site together with the files at the sites that its jobs read at cost 0. If
+        Count the files at a site together with the files at the sites that its jobs read. If
         these are not all files of the dataset, count only the site's own files. A site that reads
         from an unreachable site is unreachable as well, unless the dataset is complete at the reading site.
         """
@@ -75,7 +70,7 @@ class SiteMapping:
             *self._remote_replicas(own),
         ]
         complete = {replica.site for replica in replicas if replica.state is DatasetState.AVAILABLE}
-        readers = {site for site, others in self.read_costs.items() if unreachable & others.keys()}
+        readers = {site for site, others in self.reads.items() if unreachable & others}
         incomplete_readers = readers - complete
         return replace(
             reading,
@@ -85,39 +80,26 @@ class SiteMapping:
 
     def _remote_replicas(self, own: Sequence[Replica]) -> Iterator[Replica]:
         """Yield a replica for each site whose jobs read a complete replica of another site."""
-        sites = {replica.site for replica in own}
-        for site, others in sorted(self.read_costs.items()):
+        for site, others in sorted(self.reads.items()):
             for replica in own:
-                cost = others.get(replica.site)
-                if cost is None or replica.state is not DatasetState.AVAILABLE:
-                    continue
-                if cost == 0 or (site not in sites and cost < 1):
-                    yield _remote_replica(replica, site, cost)
+                if replica.site in others and replica.state is DatasetState.AVAILABLE:
+                    reason = f"complete at {replica.site}, whose storage jobs at {site} read"
+                    yield replace(replica, site=site, provenance=replace(replica.provenance, reason=reason))
 
     def _merge_shared_files(
         self, replicas: Sequence[Replica], unreachable_sites: AbstractSet[Site]
     ) -> list[Replica]:
-        """Return a complete replica for each site whose jobs find all files at cost 0 in several replicas."""
+        """Return a complete replica for each site whose jobs find all files in several replicas."""
         if sum(replica.files is not None for replica in replicas) < 2:
             return []
         unions = []
-        for site in sorted(self.read_costs):
+        for site in sorted(self.reads):
             sites = self._local_sites(site) - unreachable_sites
             union = union_at(site, [part for part in replicas if part.site in sites])
             if union and union.state is DatasetState.AVAILABLE:
                 reason = f"{union.provenance.reason}; jobs at {site} read all of these"
                 unions.append(replace(union, provenance=replace(union.provenance, reason=reason)))
         return unions
-
-
-def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
-    """Return *replica*, which is at another site, as a replica at *site*, whose jobs read it at *cost*."""
-    reason = f"complete at {replica.site}, whose storage jobs at {site} read"
-    reason += f" at a cost of {cost:g}" if cost else ""
-    provenance = replace(replica.provenance, reason=reason)
-    if cost == 0:
-        return replace(replica, site=site, provenance=provenance)
-    return replace(replica, site=site, state=DatasetState.PARTIAL, fraction=1.0 - cost, provenance=provenance)
 
 
 P = TypeVar("P")

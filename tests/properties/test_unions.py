@@ -90,7 +90,7 @@ def test_counting_together_twice_adds_nothing(parts):
 
 @given(replicas())
 def test_with_a_neighbour_it_is_whole_only_where_each_file_is_on_disk_at_one_of_the_two(parts):
-    found = SiteMapping(read_costs={CAM: {RAL: 0}}).map_reading(Seen(NOON, parts)).replicas
+    found = SiteMapping(reads={CAM: frozenset({RAL})}).map_reading(Seen(NOON, parts)).replicas
     whole_here = {part.site for part in add_unions(parts) if part.state is AVAILABLE}
     is_whole = any(part.site == CAM and part.state is AVAILABLE for part in found)
     both = [part for part in parts if part.files and part.site in {CAM, RAL}]

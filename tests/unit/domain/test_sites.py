@@ -35,31 +35,22 @@ def test_alias_renames_a_site_everywhere_in_a_survey():
     assert shown(known.map_reading(seen(replica(L1, RAL)))) == {("RAL-LCG2", AVAILABLE, None)}
 
 
-@pytest.mark.parametrize(
-    ("cost", "at_cam"), [(0, {(CAM, AVAILABLE, None)}), (0.25, {(CAM, PARTIAL, 0.75)}), (1, set())]
-)
-def test_a_neighbours_storage_counts_by_its_cost(cost, at_cam):
-    known = SiteMapping(read_costs={CAM: {RAL: cost}})
+def test_a_neighbours_storage_counts_as_ones_own():
+    known = SiteMapping(reads={CAM: frozenset({RAL})})
     reading = known.map_reading(seen(replica(L1, RAL)))
-    assert shown(reading) == {(RAL, AVAILABLE, None)} | at_cam
+    assert shown(reading) == {(RAL, AVAILABLE, None), (CAM, AVAILABLE, None)}
     for one in reading.replicas:
         assert one.site == RAL or "complete at RAL, whose storage jobs at CAM read" in one.provenance.reason
 
 
 @pytest.mark.parametrize("state", [state for state in DatasetState if state is not AVAILABLE])
 def test_remote_site_reads_only_complete_datasets(state):
-    known = SiteMapping(read_costs={CAM: {RAL: 0}})
+    known = SiteMapping(reads={CAM: frozenset({RAL})})
     assert {one.site for one in known.map_reading(seen(replica(L1, RAL, state, 0.5))).replicas} == {RAL}
 
 
-def test_own_replica_has_priority_over_one_read_at_a_cost():
-    known = SiteMapping(read_costs={CAM: {RAL: 0.1}})
-    own = seen(replica(L1, RAL), replica(L1, CAM, STUCK, 0.5))
-    assert shown(known.map_reading(own)) == shown(own)
-
-
 def test_site_with_an_unreachable_neighbour_is_unreachable_unless_complete():
-    known = SiteMapping(read_costs={CAM: {RAL: 0}, OSO: {RAL: 0}})
+    known = SiteMapping(reads={CAM: frozenset({RAL}), OSO: frozenset({RAL})})
     reading = known.map_reading(
         seen(replica(L1, CAM), replica(L1, OSO, PARTIAL, 0.5), unreachable_sites=frozenset({RAL}))
     )
@@ -67,17 +58,17 @@ def test_site_with_an_unreachable_neighbour_is_unreachable_unless_complete():
 
 
 def test_reading_is_not_passed_on_from_neighbour_to_neighbour():
-    known = SiteMapping(read_costs={CAM: {RAL: 0}, RAL: {OSO: 0}})
+    known = SiteMapping(reads={CAM: frozenset({RAL}), RAL: frozenset({OSO})})
     assert {one.site for one in known.map_reading(seen(replica(L1, OSO))).replicas} == {OSO, RAL}
 
 
 def test_map_sites_adds_a_site_that_reads_the_storage_of_another():
-    assert SiteMapping(read_costs={CAM: {RAL: 0.5}}).map_sites({RAL}) == {CAM, RAL}
-    assert SiteMapping(read_costs={CAM: {RAL: 0.5}}).map_sites({OSO}) == {OSO}
+    assert SiteMapping(reads={CAM: frozenset({RAL})}).map_sites({RAL}) == {CAM, RAL}
+    assert SiteMapping(reads={CAM: frozenset({RAL})}).map_sites({OSO}) == {OSO}
 
 
 def test_a_catalogue_reads_the_replicas_of_a_neighbour():
-    known = SiteMapping(read_costs={CAM: {RAL: 0}})
+    known = SiteMapping(reads={CAM: frozenset({RAL})})
     inner = MemoryCatalogue("memory", [replica(L1, RAL)], [RAL], clock=lambda: NOON)
 
     said = IntakeCatalogue(inner, known).read({L1, L2})
@@ -85,11 +76,9 @@ def test_a_catalogue_reads_the_replicas_of_a_neighbour():
     assert said.readings[L2] == Seen(NOON)
 
 
-def test_the_configuration_says_aliases_and_costs():
-    settings = Settings.model_validate(
-        {"sites": {"aliases": {"UKSRC": "RAL"}, "reads": {"CAM": {"RAL": 0.3}}}}
-    )
-    assert settings.sites.mapping == SiteMapping({Site("UKSRC"): RAL}, {CAM: {RAL: 0.3}})
+def test_the_configuration_says_aliases_and_shared_storage():
+    settings = Settings.model_validate({"sites": {"aliases": {"UKSRC": "RAL"}, "reads": {"CAM": ["RAL"]}}})
+    assert settings.sites.mapping == SiteMapping({Site("UKSRC"): RAL}, {CAM: frozenset({RAL})})
     assert not Settings().sites.mapping
 
 
