@@ -2,13 +2,12 @@
 
 import sys
 from contextlib import closing, suppress
-from dataclasses import replace
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.cli.output.printing import print_problems, print_result
-from hydrator.cli.output.progress import ReportingCatalogue, show_progress
+from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, load
 from hydrator.daemon.daemon import run as run_daemon
 from hydrator.daemon.logs import configure_logs
@@ -70,14 +69,9 @@ def _run_cycle(
         commands = CommandQueue(settings.daemon.state_dir)
         if store:
             commands.prepare()
-        steps = 1 + len(parts.catalogues) + (store is not None)  # the schedds first, the publishers last
-        with show_progress(task, steps=steps, as_json=as_json) as bar:
-            reporting = tuple(ReportingCatalogue(one, bar) for one in parts.catalogues)
-            reconciler = replace(parts, catalogues=reporting).build_reconciler(
-                state, store, system_clock, commands
-            )
+        with show_progress(task, as_json=as_json):
+            reconciler = parts.build_reconciler(state, store, system_clock, commands)
             reconciler.refresh_demand()
-            bar.advance()
             run = reconciler.run if store else reconciler.plan
             return run(is_only=is_only), reconciler
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Collection, Iterator
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,6 @@ from .stdio import unwrap_stream
 
 if TYPE_CHECKING:  # a command that only reads the state needs none of these
     from rich.progress import Progress, ProgressColumn
-
-    from hydrator.domain.model import Did, Survey
-    from hydrator.domain.ports import Catalogue
 
 READING_STATE = "reading the daemon's state"
 """The task of a command that loads all saved facts: seconds for 50,000 datasets."""
@@ -38,44 +34,13 @@ class ProgressBar:
             self._progress.update(self._progress.task_ids[0], total=count)
 
 
-class ReportingCatalogue:
-    """A catalogue that advances *bar* whenever it has answered the question for datasets, or failed to."""
-
-    def __init__(self, catalogue: "Catalogue", bar: ProgressBar) -> None:
-        self._catalogue = catalogue
-        self._bar = bar
-
-    @property
-    def name(self) -> str:
-        """Return the name of the catalogue."""
-        return self._catalogue.name
-
-    def read(self, dids: "AbstractSet[Did]") -> "Survey":
-        """Query the catalogue; see :class:`hydrator.domain.ports.Catalogue`."""
-        try:
-            return self._catalogue.read(dids)
-        finally:
-            self._bar.advance()
-
-    def find(self, patterns: Collection[str]) -> "frozenset[Did]":
-        """Search in the catalogue; see :class:`hydrator.domain.ports.Catalogue`."""
-        return self._catalogue.find(patterns)
-
-    def close(self) -> None:
-        """Close the catalogue."""
-        self._catalogue.close()
-
-
 @contextmanager
-def show_progress(
-    task: str, *, steps: int | None = None, has_steps: bool = False, as_json: bool = False
-) -> Iterator[ProgressBar]:
+def show_progress(task: str, *, has_steps: bool = False, as_json: bool = False) -> Iterator[ProgressBar]:
     """Show *task* on stderr while the ``with`` block runs; show nothing without a terminal.
 
     Args:
         task: the running work, in a few words.
-        steps: the number of steps, for a bar; without steps, show a spinner.
-        has_steps: show a bar whose number of steps is not known yet.
+        has_steps: show a bar, which learns the number of its steps later; otherwise a spinner.
         as_json: True if the command prints JSON for programs; then show nothing.
     """
     if as_json or not sys.stderr.isatty():
@@ -85,10 +50,10 @@ def show_progress(
     from rich.progress import Progress
 
     console = Console(file=unwrap_stream(sys.stderr), highlight=False, markup=False)
-    columns = _build_columns(has_bar=has_steps or steps is not None)
+    columns = _build_columns(has_bar=has_steps)
     # a dumb terminal cannot erase a frame of the spinner, so it would show all frames
     with Progress(*columns, console=console, transient=True, disable=console.is_dumb_terminal) as progress:
-        progress.add_task(escape_unprintable(task), total=steps)
+        progress.add_task(escape_unprintable(task), total=None)
         yield ProgressBar(progress)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from hydrator.cli.commands.submit.dataset_options import read_input_file
 from hydrator.cli.commands.submit.shared import exit_on_problems
 from hydrator.cli.output.printing import print_problems
-from hydrator.cli.output.progress import ReportingCatalogue, show_progress
+from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, SubmitSettings
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.ads.expressions import Mode
@@ -183,8 +183,9 @@ def _list_files(settings: Settings, dids: Collection[Did], options: RapthorOptio
     """
     if not settings.storage:
         return Listing()
-    task, steps = "listing the files of the datasets", len(set(dids))
-    with show_progress(task, steps=steps, as_json=options.as_json) as bar, ExitStack() as stack:
+    task = "listing the files of the datasets"
+    with show_progress(task, has_steps=True, as_json=options.as_json) as bar, ExitStack() as stack:
+        bar.set_steps(len(set(dids)))
         listers = build_file_listers(settings, bar)
         for lister in listers:
             stack.callback(lister.close)
@@ -227,10 +228,8 @@ def _resolve_datasets(
         if repeated:
             print_problems(f"input_ms names {shorten_list(repeated)} more than once: the run reads it once")
         names = list(dict.fromkeys(names))
-        task, steps = "asking the catalogues for the sites of the datasets", len(parts.catalogues)
-        with show_progress(task, steps=steps, as_json=options.as_json) as bar:
-            reporting = [ReportingCatalogue(one, bar) for one in parts.catalogues]
-            resolution = resolve_names(names, settings, reporting, daemon)
+        with show_progress("asking the catalogues for the sites of the datasets", as_json=options.as_json):
+            resolution = resolve_names(names, settings, parts.catalogues, daemon)
         now = system_clock()
     finally:
         parts.close()
