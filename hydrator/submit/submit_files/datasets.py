@@ -42,6 +42,8 @@ from .description import Description, Row, SubmitFileError, line_ending
 KEY_VARIABLE = "hydrator_key"
 """The variable of a queue statement that has the key of each item's datasets."""
 _STRING_LITERAL = re.compile(r'"([^"\\]*)"')
+_LIST_LITERAL = re.compile(r'\{\s*"[^"\\]*"\s*(?:,\s*"[^"\\]*"\s*)*\}')
+"""HTCondor joins two strings without a comma between them to one name."""
 _TEXT = re.compile(r'(?:split\()?"([^"\\]*)"\)?')
 
 
@@ -89,9 +91,7 @@ def read_names(literal: str) -> tuple[str, ...]:
     bare = literal.strip()
     if text := _TEXT.fullmatch(bare):
         return tuple(re.findall(r"[^,\s]+", text[1]))
-    if not (bare.startswith("{") and bare.endswith("}")):
-        return ()
-    if _STRING_LITERAL.sub("", bare[1:-1]).strip(" \t\n,"):
+    if not _LIST_LITERAL.fullmatch(bare):
         return ()
     return tuple(name for text in _STRING_LITERAL.findall(bare) for name in text.split(","))
 
@@ -302,7 +302,8 @@ def _list_problems(literal: str) -> Iterator[str]:
     bare = literal.strip()
     names = read_names(bare)
     if not names and bare.startswith("{") and bare.endswith("}"):
-        yield "the list is empty" if not bare[1:-1].strip() else f"{bare[:200]} is not a list of strings"
+        wrong = f"{bare[:200]} is not a list of strings with commas between them"
+        yield wrong if bare[1:-1].strip() else "the list is empty"
     for name in names:
         try:
             parse_did(name, "scope")  # the schedd may add its default scope

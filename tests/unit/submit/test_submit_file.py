@@ -93,6 +93,16 @@ def test_other_lines_do_not_count_as_datasets(text):
     assert not read_description(text + b"queue\n", Path.cwd()).may_name_datasets
 
 
+@pytest.mark.outside
+def test_sub_dag_that_an_earlier_node_will_write_is_told_and_left_alone(nested):
+    (nested / "deep" / "d.dag").unlink()
+    done = wrapped(nested, "-d", "R=o:R")
+    assert b"SUBDAG EXTERNAL D d.dag does not exist yet: its nodes get no datasets" in done.stderr
+    assert b"SUBDAG EXTERNAL D d.dag DIR deep" in (nested / "root.hydrator.dag").read_bytes()
+    (nested / "i.inc").unlink()
+    assert b"cannot read" in wrapped(nested, "-d", "R=o:R", status=2).stderr
+
+
 # --- items
 
 
@@ -115,6 +125,13 @@ def test_invalid_item_is_rejected_with_its_value(queue, tmp_path):
     with pytest.raises(SubmitFileError, match="nothing was submitted") as refused:
         check_lists(read_description(BAD + queue, tmp_path), "x.sub")
     assert "item = b" in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ['{"lofar:L1" "lofar:L2"}', '{"o:1", "o:2",}', '{"o:1" \\\n  "o:2"}'])
+def test_list_without_a_comma_is_refused_because_htcondor_joins_the_names(text):
+    description = read_description(f"+RequiredDatasets = {text}\nqueue\n".encode(), Path.cwd())
+    with pytest.raises(SubmitFileError, match="commas between"):
+        check_lists(description, "x.sub")
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,11 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
     for reference in branch.dag.references:
         inner = scope if reference.name is None else f"{scope}{reference.name}+"
         folder = base_folder / reference.folder
+        is_sub_dag = reference.words[0].upper() == "SUBDAG"
+        if is_sub_dag and not (folder / reference.file).exists():  # DAGMan reads it when its node starts
+            later = f"{reference.statement} does not exist yet: its nodes get no datasets"
+            print_problems(f"{file}: {later}")
+            continue
         branch.children[reference.start] = _read_dag_tree(
             Path(reference.file), folder, inner, [*ancestors, path.resolve()]
         )
