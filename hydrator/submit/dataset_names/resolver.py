@@ -84,7 +84,7 @@ class Resolution:
         for name in self.dids:
             if name in self.ambiguous_names:
                 listed = shorten_list(self.ambiguous_names[name], limit=_MAX_SHOWN)
-                problem = f"could be {listed}; add the name to [submit].names, or set default_scope"
+                problem = f"could be {listed}: write the one that you mean"
                 names_by_problem.setdefault(problem, []).append(name)
             elif name in self.unknown_names:
                 names_by_problem.setdefault(self.unknown_names[name], []).append(name)

@@ -135,10 +135,20 @@ def job_lines(
     ]
 
 
-def replaced_lines(lines: Sequence[str], extra_lines: Sequence[str]) -> list[str]:
-    """Return those of *extra_lines* that set what one of the job's *lines* sets: HTCondor takes the last."""
-    own = {_command_name(line) for line in lines}
-    return [line for line in extra_lines if "=" in line and _command_name(line) in own]
+def explain_double_lines(lines: Sequence[str], extra_lines: Sequence[str]) -> list[str]:
+    """Return one sentence for each of *extra_lines* that sets what one of the job's *lines* sets.
+
+    HTCondor takes the last line of a command. It takes ``request_cpus`` rather than ``RequestCpus``.
+    """
+    own = {name.replace("_", ""): name for name in map(_command_name, lines)}
+    sentences = []
+    for line in extra_lines:
+        name = _command_name(line)
+        ours = own.get(name.replace("_", "")) if "=" in line else None
+        if ours:
+            effect = "replaces a line of the job" if name == ours else f"has no effect: write {ours}"
+            sentences.append(f"--line {line} {effect}")
+    return sentences
 
 
 def _command_name(line: str) -> str:

@@ -237,6 +237,8 @@ def test_file_of_the_parset_cannot_have_the_name_of_a_file_of_ours(host):
     [
         (("--command", "rapthor -v /my/run1.parset"), "the job's parset is run.parset, not run1.parset"),
         (("--line", " Queue 5"), "the run is one job"),
+        (("--command", "module load rapthor && rapthor run.parset"), "no shell runs it"),
+        (("--command", "module load rapthor; rapthor run.parset"), "no shell runs it"),
     ],
 )
 def test_option_that_makes_another_job_is_refused(host, words, told):
@@ -253,6 +255,16 @@ def test_line_that_replaces_a_line_of_the_job_is_told(host):
     lines = ('+datalocality = "auto"', "queue_time = 1", "Requirements = true", "+Mine = 1", "+mine = 2")
     told = host.submit("L1.ms", *(word for line in lines for word in ("--line", line))).stderr
     assert [line for line in lines if f"--line {line} replaces" in told] == [lines[0], lines[2]]
+
+
+def test_line_with_another_spelling_of_a_command_of_the_job_has_no_effect_and_is_told(host):
+    told = host.submit("L1.ms", "--line", "RequestCpus = 4").stderr
+    assert "--line RequestCpus = 4 has no effect: write request_cpus" in told
+
+
+def test_shell_words_in_one_argument_of_the_command_are_a_script(host):
+    done = host.submit("L1.ms", "--command", "sh -c 'module load rapthor; rapthor run.parset;'")
+    assert "module load rapthor; rapthor run.parset;" in done.stdout
 
 
 def test_submit_rapthor_without_storage_is_rejected(host):

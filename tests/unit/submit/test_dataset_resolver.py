@@ -93,7 +93,7 @@ def test_resolver_reports_all_problems_at_once():
     assert tuple(resolution.dids.values()) == (None, None, "a:L3.ms", None)
     messages = resolution.problems
     assert len(messages) == 3
-    assert "a:L1.ms, b:L1.ms" in messages[0]
+    assert "a:L1.ms, b:L1.ms: write the one that you mean" in messages[0]
     assert messages[1].startswith("L2.ms: no catalogue has a dataset of that name")
     assert messages[2].startswith("bad name.ms: ")
 
@@ -114,6 +114,13 @@ def test_unreachable_catalogue_leaves_datasets_unchecked_not_unknown():
     assert resolution.unanswered_dids == {"a:L1.ms", "a:L2.ms"}, "the other catalogue may have more replicas"
     assert list(resolution.unreachable_catalogues) == ["dmapi"]
     assert resolution.unknown_names == {}
+
+
+def test_daemon_that_is_asked_too_does_not_decide_what_exists():
+    down = catalogue(name="daemon", is_broken=True)
+    resolution = resolve_names(["L1.ms"], settings("a"), [catalogue("a:L1.ms")], [down])
+    assert (resolution.unanswered_dids, resolution.unreachable_catalogues) == (frozenset(), {})
+    assert list(resolution.answers) == ["rucio", "daemon"]
 
 
 def test_unresolved_name_lists_the_catalogues_that_did_not_answer():

@@ -149,6 +149,9 @@ def _parse_command(submit: SubmitSettings, options: RapthorOptions) -> list[str]
         exit_on_problems(
             [f"--command: {options.command[:200]!r} cannot be parsed ({error}): quote it as for a shell"]
         )
+    operators = {"&&", "||", "|", ">", "<"}
+    if shell := [word for word in words if word in operators or (word[-1:] == ";" and " " not in word[1:])]:
+        exit_on_problems([f"--command: {shell[0]}: no shell runs it: write sh -c '...' around the script"])
     texts = {"--command": options.command, "--container, [submit].container": submit.container}
     exit_on_problems(
         [

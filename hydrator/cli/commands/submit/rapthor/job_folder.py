@@ -25,8 +25,8 @@ from hydrator.submit.rapthor.job import (
     JOB_PARSET,
     RESULT_FOLDERS,
     WRAPPER_FILE,
+    explain_double_lines,
     job_lines,
-    replaced_lines,
     submit_description,
 )
 from hydrator.submit.rapthor.machine import WORKING_FOLDER, job_parset
@@ -42,7 +42,7 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
     told = [f"{run.parset.origin}: {sentence}" for sentence in sentences]
     _report_services()
     lines, extra_lines = _job_lines(run, submit, command), run.run.options.extra_lines
-    told += [f"--line {line} replaces a line of the job" for line in replaced_lines(lines, extra_lines)]
+    told += explain_double_lines(lines, extra_lines)
     description = submit_description(lines, extra_lines)
     parent, label = options.output or Path(), run.run.label
     stem = f"{label}-{run.now:%Y%m%dT%H%M%SZ}"
