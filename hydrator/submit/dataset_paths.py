@@ -8,7 +8,7 @@ import hashlib
 import json
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hydrator.config import StorageArea
@@ -116,13 +116,12 @@ def local_paths(
     return paths
 
 
-def unlisted_paths(areas: Iterable[StorageArea], dids: Iterable[Did]) -> Paths:
+def unlisted_paths(areas: Iterable[StorageArea], dids: Collection[Did]) -> Paths:
     """Return the paths of those of *dids* that are one file or folder, without asking for their files.
 
     A measurement set is a folder. So where Rucio knows only files, a name that is not of an archive is a
     dataset of several files: it gets no path.
     """
-    dids = list(dids)
     return local_paths(areas, dids, {did: () for did in dids if not did.lower().endswith(_ARCHIVE_SUFFIXES)})
 
 

@@ -97,9 +97,8 @@ def single_file_notice(areas: Collection[StorageArea], listing: Listing) -> str 
     """Return one sentence that names the datasets without a file list; None if no [[storage]] needs lists."""
     if not listing.unlisted_dids or not has_file_rule(areas):
         return None
-    dids = sorted(listing.unlisted_dids)
     rule = "a [[storage]] rule for files takes each dataset without files as one file with its name"
-    return f"no catalogue lists files of {shorten_list(dids)}: {rule}"
+    return f"no catalogue lists files of {shorten_list(sorted(listing.unlisted_dids))}: {rule}"
 
 
 def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> list[str]:

@@ -69,8 +69,8 @@ def find_in_catalogues(
     chosen: dict[str, Did] = {}
     ambiguous: dict[str, tuple[Did, ...]] = {}
     failures: dict[str, str] = {}
-    remaining = list(names)
     for prefix in prefixes:
+        remaining = [name for name in names if name not in chosen and name not in ambiguous]
         if not remaining:
             break
         queries = _prefix_patterns([strip_tar(base_name(name)) for name in remaining], prefix)
@@ -85,7 +85,6 @@ def find_in_catalogues(
                 chosen[name] = candidates[0]
             elif candidates:
                 ambiguous[name] = candidates
-        remaining = [name for name in remaining if name not in chosen and name not in ambiguous]
     return chosen, ambiguous, failures
 
 

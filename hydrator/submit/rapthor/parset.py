@@ -107,12 +107,9 @@ def parse_parset(content: bytes, origin: str) -> Parset:
         raise ConfigError([f"{origin}: not a parset: {' '.join(str(error).split())}"]) from error
     sections = {name: dict(parser.items(name)) for name in parser.sections()}
     options = sections["global"]
-    missing = [name for name in _REQUIRED_OPTIONS if options[name] in UNSET_VALUES]
-    if missing:
+    if missing := [name for name in _REQUIRED_OPTIONS if options[name] in UNSET_VALUES]:
         raise ConfigError([f"{origin}: [global] lacks {' and '.join(missing)}, which Rapthor requires"])
-    value = lexical_cast(options["input_ms"])
-    searches = _parse_input_globs(value, options["input_ms"], origin)
-    return Parset(origin, searches, sections)
+    return Parset(origin, _parse_input_globs(options["input_ms"], origin), sections)
 
 
 def lexical_cast(text: str) -> object:
@@ -130,8 +127,9 @@ def lexical_cast(text: str) -> object:
     return value
 
 
-def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]:
-    """Return the globs in input_ms; raise ConfigError if there are none or an item is not a text."""
+def _parse_input_globs(text: str, origin: str) -> tuple[str, ...]:
+    """Return the globs in *text*, input_ms; raise ConfigError if there are none or an item is not a text."""
+    value = lexical_cast(text)
     items = sorted(value, key=str) if isinstance(value, list | tuple | set | dict) else [value]
     problems = [
         f"{origin}: input_ms: Rapthor reads {_format_item(item)} as a number, not as a name;"
