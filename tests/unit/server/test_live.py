@@ -71,7 +71,8 @@ def test_the_version_needs_a_token_for_reading_and_the_script_needs_none(tmp_pat
         assert "immutable" in script.headers["Cache-Control"]
 
 
-def test_a_page_without_scripts_says_that_it_does_not_renew_itself():
+def test_a_page_without_scripts_loads_itself_again_every_minute():
     with Served() as served:
         text = served.client.get("/").text
-        assert "<noscript><footer><p>Without scripts this page does not renew itself: load it again." in text
+        assert '<noscript><meta http-equiv="refresh" content="60"></noscript>' in text
+        assert "This page loads itself again every minute." in text

@@ -1,5 +1,5 @@
 // Renews the page when the daemon has something new, and shows times in the reader's zone.
-// Without this script the page shows UTC, and the reader loads it again.
+// Without this script the page shows UTC, and loads itself again every minute.
 "use strict";
 (() => {
   const POLL_MS = 3000;
