@@ -660,7 +660,7 @@ def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
             ("-d", "o:1"),
             "node B (n.sub)",
         ),
-        (None, (), "no node names datasets: give"),
+        (None, (), "root.dag names no datasets: give"),
     ],
 )
 def test_unreadable_nested_dag_is_one_sentence_and_submits_nothing(nested, change, options, told):

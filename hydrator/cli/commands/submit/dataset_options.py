@@ -1,6 +1,6 @@
 """Options that name a job's datasets, and their effect on a submit file or a DAG."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -72,6 +72,12 @@ class DatasetOptions:
     def has_options(self) -> bool:
         """True if an option names datasets or requests GPUs."""
         return bool(self.texts or self.file_dids or self.from_inputs or self._gpus)
+
+    def require_datasets(self, origin: str, descriptions: Iterable[Description]) -> None:
+        """Raise ConfigError if neither an option nor one of the *descriptions* of *origin* names datasets."""
+        if not self.has_options and not any(one.may_name_datasets for one in descriptions):
+            advice = "give --datasets, --datasets-file or --from-inputs"
+            raise ConfigError([f"{origin} names no datasets: {advice}"])
 
     @cached_property
     def settings(self) -> Settings | None:

@@ -5,7 +5,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -20,7 +20,13 @@ from hydrator.cli.commands.submit.dataset_options import (
     read_input_file,
 )
 from hydrator.cli.commands.submit.shared import exit_on_problems, print_outlook
-from hydrator.cli.commands.submit.wrap_dag import DagTree, datasets_by_node, read_datasets, write_copies
+from hydrator.cli.commands.submit.wrap_dag import (
+    DagTree,
+    datasets_by_node,
+    read_dag_trees,
+    read_datasets,
+    write_copies,
+)
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.cli.output.new_files import lock_folder, remove_files, run_to_completion
 from hydrator.cli.output.printing import print_problems
@@ -163,7 +169,8 @@ def _add_datasets(
         dids += find_input_datasets(description, options, origin)
     options.dids.update(dids)
     filtered = add_datasets(text, description, dids, origin, options.gpu_lines().get("", ()))
-    _require_datasets(filtered, text, origin, options, [description])
+    options.require_datasets(origin, [description])
+    print_problems(*filtered.notes)
     return filtered, _jobs_of(description, options)
 
 
@@ -175,23 +182,8 @@ def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> tuple[Filt
     tree = DagTree(Path(origin), Path(origin), Path.cwd(), text, read_dag(text), "")
     lines = read_datasets([tree], options)
     filtered = tree.add_datasets(lines)
-    _require_datasets(filtered, text, origin, options, tree.descriptions.values())
-    return filtered, _jobs_of_nodes(datasets_by_node([tree]))
-
-
-def _require_datasets(
-    filtered: FilterResult,
-    text: bytes,
-    origin: str,
-    options: DatasetOptions,
-    descriptions: Iterable[Description],
-) -> None:
-    """Print the notes; raise ConfigError if neither *options* nor *descriptions* name datasets."""
-    names_none = not options.has_options and not any(one.may_name_datasets for one in descriptions)
-    if filtered.text == text and names_none:
-        advice = "give --datasets, --datasets-file or --from-inputs"
-        raise ConfigError([f"{origin} names no datasets: {advice}"])
     print_problems(*filtered.notes)
+    return filtered, _jobs_of_nodes(datasets_by_node([tree]))
 
 
 def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
@@ -279,14 +271,11 @@ def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhe
     files = [Path(command[at]) for at in positions]
     use_dag_folder = "-usedagdir" in [word.lower() for word in command]
     with lock_folder(files[0].parent):
-        copies = write_copies(
-            files,
-            options,
-            should_use_dag_folder=use_dag_folder,
-            check_nodes=lambda nodes: print_outlook(
-                options.settings, options.dids, _jobs_of_nodes(nodes), should_refuse=refuse_nowhere
-            ),
-        )
+        roots = read_dag_trees(files, use_dag_folder)
+        lines = read_datasets(roots, options)
+        nodes = _jobs_of_nodes(datasets_by_node(roots))
+        print_outlook(options.settings, options.dids, nodes, should_refuse=refuse_nowhere)
+        copies = write_copies(roots, lines)
         words = list(command)
         for at, file in zip(positions, copies.files, strict=True):
             words[at] = str(file)

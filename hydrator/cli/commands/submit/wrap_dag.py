@@ -4,7 +4,7 @@ DAGMan reads the copies while the DAG is in the queue.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -17,7 +17,7 @@ from hydrator.cli.commands.submit.dataset_options import (
 )
 from hydrator.cli.output.new_files import write_new_files
 from hydrator.cli.output.printing import print_problems
-from hydrator.domain.errors import ConfigError, HydratorError
+from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import Dag, DagNode, is_dag, read_dag, read_node
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets_to_dag, check_lists
@@ -76,40 +76,6 @@ class DagCopies:
     new_files: list[Path]
 
 
-def write_copies(
-    files: Sequence[Path],
-    options: DatasetOptions,
-    *,
-    should_use_dag_folder: bool,
-    check_nodes: Callable[[Mapping[str, Sequence[Did]]], None],
-) -> DagCopies:
-    """Copy *files*, and the files that they refer to, with datasets added; do not copy an unchanged file.
-
-    An existing copy never changes, because a DAG in the queue may still read it. If a copy has the
-    right content already, DAGMan gets this copy and finds its rescue file. Otherwise all copies get the first
-    free number.
-    With several files, node names begin with the number of the file, as in DAGMan: ``0.A``, ``1.A``.
-
-    Args:
-        files: the DAG files, as the user names them.
-        options: the options that name datasets.
-        should_use_dag_folder: names in a DAG file are relative to the file's folder (-usedagdir).
-        check_nodes: this function gets the datasets by node before any file is written; it may exit.
-
-    Raises:
-        ConfigError: a file cannot be read, a node does not exist, or a DID is malformed.
-        HydratorError: a copy cannot be written.
-    """
-    roots = _read_dag_trees(files, should_use_dag_folder)
-    lines = read_datasets(roots, options)
-    check_nodes(datasets_by_node(roots))
-    copies, notes = _write_numbered_copies(roots, lines)
-    print_problems(*(note for filtered in notes for note in filtered.notes))
-    if copies.files == list(files) and not options.has_options:
-        _require_datasets(roots)
-    return copies
-
-
 def read_datasets(roots: Sequence[DagTree], options: DatasetOptions) -> Mapping[str, Sequence[str]]:
     """Set the submit descriptions and the datasets of all nodes; return further lines by full node name."""
     branches = [branch for root in roots for branch in root.walk()]
@@ -119,6 +85,8 @@ def read_datasets(roots: Sequence[DagTree], options: DatasetOptions) -> Mapping[
     _read_descriptions(roots)
     for root in roots:
         _collect_datasets(root, options, dids)
+    descriptions = [one for branch in branches for one in branch.descriptions.values()]
+    options.require_datasets(", ".join(str(root.file) for root in roots), descriptions)
     return lines
 
 
@@ -133,30 +101,32 @@ def datasets_by_node(roots: Sequence[DagTree]) -> dict[str, list[Did]]:
     }
 
 
-def _require_datasets(roots: Sequence[DagTree]) -> None:
-    """Raise ConfigError if no node has datasets."""
-    branches = [branch for root in roots for branch in root.walk()]
-    if not any(one.may_name_datasets for branch in branches for one in branch.descriptions.values()):
-        listed = ", ".join(str(root.file) for root in roots)
-        advice = "give --datasets, --datasets-file or --from-inputs"
-        raise ConfigError([f"{listed}: no node names datasets: {advice}"])
+def write_copies(roots: Sequence[DagTree], lines: Mapping[str, Sequence[str]]) -> DagCopies:
+    """Copy *roots*, and the files that they refer to, with datasets added; do not copy an unchanged file.
 
+    An existing copy never changes, because a DAG in the queue may still read it. If a copy has the
+    right content already, DAGMan gets this copy and finds its rescue file. Otherwise all copies get the first
+    free number.
 
-def _write_numbered_copies(
-    dags: Sequence[DagTree], lines: Mapping[str, Sequence[str]]
-) -> tuple[DagCopies, list[FilterResult]]:
-    """Write the copies with the first number that has no copies yet, or has copies with the same content."""
+    Args:
+        roots: the DAG files, with the datasets of their nodes.
+        lines: further lines by full node name, from :func:`read_datasets`.
+
+    Raises:
+        HydratorError: a copy cannot be written.
+    """
     for number in count(1):
         texts: dict[Path, bytes] = {}
-        results = [_add_copies(dag, lines, number, texts) for dag in dags]
-        files = [copy or dag.file for (copy, _), dag in zip(results, dags, strict=True)]
+        results = [_add_copies(root, lines, number, texts) for root in roots]
+        files = [copy or root.file for (copy, _), root in zip(results, roots, strict=True)]
         new_files = _write_texts(texts)
         if new_files is not None:
             if number > 1:
                 listed = ", ".join(str(copy) for copy, _ in results if copy)
                 why = "the copies of the DAG with a lower number have other content and stay unchanged"
                 print_problems(f"submitting {listed}: {why}")
-            return DagCopies(files, new_files), [note for _, notes in results for note in notes]
+            print_problems(*(note for _, parts in results for part in parts for note in part.notes))
+            return DagCopies(files, new_files)
     raise AssertionError("itertools.count never ends")
 
 
@@ -170,7 +140,18 @@ def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
         raise HydratorError(f"cannot write {place}: {error.strerror}: {where}") from error
 
 
-def _read_dag_trees(files: Sequence[Path], should_use_dag_folder: bool) -> list[DagTree]:
+def read_dag_trees(files: Sequence[Path], should_use_dag_folder: bool) -> list[DagTree]:
+    """Read the DAG *files*, and the files that they refer to.
+
+    With several files, node names begin with the number of the file, as in DAGMan: ``0.A``, ``1.A``.
+
+    Args:
+        files: the DAG files, as the user names them.
+        should_use_dag_folder: names in a DAG file are relative to the file's folder (-usedagdir).
+
+    Raises:
+        ConfigError: a file cannot be read, or is not a DAG file.
+    """
     return [
         _read_dag_tree(
             file,
