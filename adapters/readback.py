@@ -1,6 +1,6 @@
 """Ads that the daemon reads back from a publisher. They are untrusted: other programs may write ads, too."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -47,39 +47,30 @@ def parse_published_ad(
     return PublishedAd(Site(site), numbers["generation"], as_of_time, updated_at, until)
 
 
-class ReadBackAds:
-    """The result of reading ads back: the accepted ads, and by name the reasons why others were rejected."""
+def read_back(
+    readers: Iterable[tuple[object, Callable[[], PublishedAd]]],
+) -> tuple[Mapping[Site, PublishedAd], Mapping[str, str]]:
+    """Return the ads that *readers* read, by site, and the reasons why others are rejected, by their names.
 
-    def __init__(self) -> None:
-        self.adopted_ads: dict[Site, PublishedAd] = {}
-        self._rejected: dict[str, str] = {}
-        self._unnamed_count = 0
-
-    def add(self, name: object, read_ad: Callable[[], PublishedAd]) -> None:
-        """Accept the ad that *read_ad* returns. If it cannot be read, reject the ad called *name*.
-
-        Raises:
-            FileNotFoundError: the ad no longer exists.
-        """
+    Args:
+        readers: names of ads, each with a function that reads the ad. An ad is rejected if it cannot be read;
+            one whose file no longer exists is left out.
+    """
+    adopted: dict[Site, PublishedAd] = {}
+    rejected: dict[str, str] = {}
+    unnamed_count = 0
+    for name, read_ad in readers:
         try:
             ad = read_ad()
-        except FileNotFoundError:
-            raise
+        except FileNotFoundError:  # it was withdrawn meanwhile
+            continue
         except (ValueError, OverflowError, OSError) as error:
-            self.reject(name, str(error))
+            if len(rejected) < MOST_REJECTED:
+                is_plain = isinstance(name, str) and len(name) <= _MAX_REPR_CHARS and name.isprintable()
+                rejected[str(name) if is_plain else quote_excerpt(name)] = str(error)
+            else:
+                unnamed_count += 1
         else:
-            self.adopted_ads[ad.site] = ad
-
-    def reject(self, name: object, reason: str) -> None:
-        """Store the *reason* why the ad called *name* is rejected."""
-        if len(self._rejected) < MOST_REJECTED:
-            is_plain = isinstance(name, str) and len(name) <= _MAX_REPR_CHARS and name.isprintable()
-            self._rejected[str(name) if is_plain else quote_excerpt(name)] = reason
-        else:
-            self._unnamed_count += 1
-
-    @property
-    def rejected(self) -> Mapping[str, str]:
-        """Return, by ad name, the reasons why ads were rejected."""
-        more = {"others": f"{self._unnamed_count} more ads were rejected"} if self._unnamed_count else {}
-        return {**self._rejected, **more}
+            adopted[ad.site] = ad
+    others = {"others": f"{unnamed_count} more ads were rejected"} if unnamed_count else {}
+    return adopted, {**rejected, **others}

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from adapters.readback import ReadBackAds, parse_published_ad
+from adapters.readback import parse_published_ad, read_back
 from hydrator.domain.ads import contract
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
@@ -99,11 +99,11 @@ class CollectorPublisher:
         with self._translate_errors():
             ads = self._client.site_ads()
             foreign = self._identities.foreign_sender_reasons(ads)
-        read_back = ReadBackAds()
-        for ad, reason in zip(ads, foreign, strict=True):
-            read_back.add(ad["Name"], partial(self._parse_ad, ad, reason))
-        self.rejected = read_back.rejected
-        return read_back.adopted_ads
+        readers = [
+            (ad["Name"], partial(self._parse_ad, ad, reason)) for ad, reason in zip(ads, foreign, strict=True)
+        ]
+        adopted, self.rejected = read_back(readers)
+        return adopted
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         texts = [(ad.site, ad.text) for ad in ads]

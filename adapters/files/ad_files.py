@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-from adapters.readback import ReadBackAds, parse_published_ad
+from adapters.readback import parse_published_ad, read_back
 from hydrator.domain.ads.contract import CONTRACT_VERSION
 from hydrator.domain.errors import PublishError
 from hydrator.domain.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, flush_folder, read_regular, replace_file
@@ -56,18 +56,16 @@ class AdFilePublisher:
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """See :class:`hydrator.domain.ports.Publisher`. If the folder is missing, return no ads."""
-        read_back, now = ReadBackAds(), self._clock()
+        now = self._clock()
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.endswith(AD_SUFFIX))  # noqa: PTH208
         except FileNotFoundError:
             names = []
         except OSError as exc:
             raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
-        for name in names:
-            with suppress(FileNotFoundError):  # it was withdrawn meanwhile
-                read_back.add(name, partial(_read_back, self._folder / name, now))
-        self.rejected = read_back.rejected
-        return read_back.adopted_ads
+        readers = [(name, partial(_read_ad, self._folder / name, now)) for name in names]
+        ads, self.rejected = read_back(readers)
+        return ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`. A file is replaced completely or not at all."""
@@ -124,7 +122,7 @@ def prepare_folder(folder: Path, clock: Clock) -> None:
                 leftover.unlink()
 
 
-def _read_back(path: Path, now: datetime) -> PublishedAd:
+def _read_ad(path: Path, now: datetime) -> PublishedAd:
     """Read the ad in *path*; raise OSError, or ValueError if the ad is incomplete or from another program."""
     data, status = read_regular(path, MAX_BYTES)
     text = f"\n{data.decode()}"  # each line follows a line feed

@@ -31,7 +31,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from adapters.readback import ReadBackAds, parse_published_ad
+from adapters.readback import parse_published_ad, read_back
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.set_answers import SetAnswer, read_backlog, read_set_answers
@@ -114,7 +114,7 @@ class SitesFilePublisher:
         """Read the file; return its content and its ads, both empty if the file is missing or not valid."""
         self.rejected = {}
         try:
-            document, read_back = _read_back(self._path, self._clock())
+            document, ads, self.rejected = _read_document(self._path, self._clock())
         except FileNotFoundError:
             pass
         except OSError as exc:
@@ -122,8 +122,7 @@ class SitesFilePublisher:
         except (ValueError, RecursionError) as exc:
             self.rejected = {self._path.name: reason_of(exc)}
         else:
-            self.rejected = read_back.rejected
-            return document, read_back.adopted_ads
+            return document, ads
         return _Document(version=VERSION, sites={}, datasets={}, sets={}), {}
 
     def _replace(self, document: _Document, now: datetime) -> None:
@@ -188,8 +187,10 @@ def _set_row(answer: SetAnswer) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _read_back(path: Path, now: datetime) -> tuple[_Document, ReadBackAds]:
-    """Read *path*; return its content, without the sites that are rejected, and its ads.
+def _read_document(
+    path: Path, now: datetime
+) -> tuple[_Document, Mapping[Site, PublishedAd], Mapping[str, str]]:
+    """Read *path*; return its content, without the sites that are rejected, its ads, and these sites.
 
     Raises:
         OSError: the file cannot be read.
@@ -200,17 +201,16 @@ def _read_back(path: Path, now: datetime) -> tuple[_Document, ReadBackAds]:
     document = _document_type().validate_python(json.loads(data))
     if document["version"] != VERSION:
         raise ValueError(f"the file has version {document['version']}, not {VERSION}")
-    read_back = ReadBackAds()
-    for site, row in document["sites"].items():
-        read_back.add(site, partial(_read_ad, site, row, now))
+    readers = [(site, partial(_read_ad, site, row, now)) for site, row in document["sites"].items()]
+    ads, rejected = read_back(readers)
     places = set[str]().union(*document["datasets"].values(), *document["sets"].values())
     if unknown := places - document["sites"].keys():
         raise ValueError(f"it names {min(unknown)}, which is not among the file's sites")
-    document = _remove_sites(document, document["sites"].keys() - read_back.adopted_ads.keys())
+    document = _remove_sites(document, document["sites"].keys() - ads.keys())
     for site, row in document["sites"].items():
         known = {name: row[name] for name in _FIELDS if valid_number(row.get(name)) is not None}
         document["sites"][site] = known
-    return document, read_back
+    return document, ads, rejected
 
 
 def _read_ad(site: str, row: object, now: datetime) -> PublishedAd:

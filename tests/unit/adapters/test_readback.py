@@ -14,14 +14,14 @@ from prometheus_client import CollectorRegistry
 from adapters.condor.collector import CollectorPublisher
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
-from adapters.readback import MOST_REJECTED, ReadBackAds, parse_published_ad
+from adapters.readback import MOST_REJECTED, parse_published_ad, read_back
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.overview.saved import Status, load_view
 from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.errors import PoolError, PublishError
-from hydrator.domain.model import DatasetState, Did, Replica, Site, to_unix
+from hydrator.domain.model import DatasetState, Did, PublishedAd, Replica, Site, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
 from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
@@ -136,18 +136,19 @@ def test_a_pool_without_authentication_goes_on_without_identities():
     assert set(collector(pool).published()) == {CAM}
 
 
+def read_odd() -> PublishedAd:
+    raise ValueError("odd")
+
+
 def test_a_hundred_rejected_ads_are_named_and_the_rest_counted():
-    found = ReadBackAds()
-    for number in range(MOST_REJECTED + 7):
-        found.reject(f"S{number}", "odd")
-    assert len(found.rejected) == MOST_REJECTED + 1
-    assert "7 more" in found.rejected["others"]
+    _, rejected = read_back((f"S{number}", read_odd) for number in range(MOST_REJECTED + 7))
+    assert len(rejected) == MOST_REJECTED + 1
+    assert "7 more" in rejected["others"]
 
 
 def test_a_name_is_reported_without_its_escape_sequences():
-    found = ReadBackAds()
-    found.reject("\x1b[2J", "odd")
-    assert list(found.rejected) == ["'\\x1b[2J'"]
+    _, rejected = read_back([("\x1b[2J", read_odd)])
+    assert list(rejected) == ["'\\x1b[2J'"]
 
 
 # ------------------------------------------------------------------------------------ other publishers
@@ -176,7 +177,7 @@ def test_bug_while_an_ad_is_read_is_not_called_a_foreign_ad(bug):
         raise bug("ours")
 
     with pytest.raises(bug):
-        ReadBackAds().add("CAM.ad", read_ad)
+        read_back([("CAM.ad", read_ad)])
 
 
 @pytest.mark.parametrize(
