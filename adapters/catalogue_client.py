@@ -28,21 +28,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Protocol
 
-from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as model
 
-from adapters.catalogue_server import (
-    ERRORS,
-    MAX_SITES,
-    MICROSECOND,
-    STATES,
-    from_micros,
-    from_micros_or_none,
-    to_micros,
-)
+from adapters.catalogue_server import EPOCH, ERRORS, MAX_SITES, STATES, to_micros
 from adapters.worker import Message, WorkerFailed, WorkerRefused
 from hydrator.domain.bugs import WorkerBug
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable, ConfigError
@@ -75,17 +68,27 @@ the requests repeat little, and the end of a worker costs at most a third of wha
 # -- rows, as the worker sends them and this process reads them
 
 _Text = Annotated[str, StringConstraints(max_length=500)]
-_Micros = Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]
+_MAX_MICROS = 253_402_300_800_000_000
+"""The end of the year 9999."""
+
+
+def _read_micros(value: object) -> datetime:
+    if type(value) is not int or not 0 <= value < _MAX_MICROS:
+        raise ValueError("it is not a time in microseconds since 1970")
+    return EPOCH + timedelta(microseconds=value)
+
+
+_Moment = Annotated[datetime, BeforeValidator(_read_micros)]
 _Index = Annotated[int, Field(ge=0)]
-_Provenance = tuple[_Text, _Text, _Text, _Text, _Text, _Micros | None, _Micros | None, _Micros | None]
-"""Call, storage, reason, rule, account, end, expected time and its error."""
+_Provenance = tuple[_Text, _Text, _Text, _Text, _Text, _Moment | None, _Moment | None]
+"""Call, storage, reason, rule, account, end and expected time."""
 _ReplicaRow = tuple[
     _Index, Annotated[int, Field(ge=0, lt=len(STATES))], Annotated[float, Field(ge=0, le=1)] | None, _Index
 ]
 """The index of the site, of the state and of the provenance, with the fraction before the last."""
 _SeenRow = tuple[
     _Text,
-    _Micros,
+    _Moment,
     Annotated[int, Field(ge=0, lt=2**63)] | None,
     list[_Index],
     list[_Text],
@@ -109,10 +112,10 @@ class _Rows:
 class _Summary:
     """The end of a survey: its time, all sites, storages without a site, and the validity of the login."""
 
-    started_at: _Micros
+    started_at: _Moment
     sites: Annotated[list[_Text], Field(max_length=MAX_SITES)]
     unmapped: Annotated[list[_Text], Field(max_length=MAX_SITES)]
-    login: tuple[_Micros | None, _Micros] | None = None
+    login: tuple[_Moment | None, _Moment] | None = None
 
 
 _ROWS = TypeAdapter(_Rows)
@@ -128,13 +131,8 @@ def _read_rows(part: _Rows, earlier: Mapping[Did, Seen], asked: AbstractSet[Did]
         ValueError: a row is about another dataset, or has no site.
     """
     provenances = [
-        Provenance(
-            *(call, reason, rule, account),
-            from_micros_or_none(ends),
-            from_micros_or_none(ready),
-            None if error is None else error * MICROSECOND,
-        )
-        for call, _, reason, rule, account, ends, ready, error in part.provenances
+        Provenance(call, reason, rule, account, ends, ready)
+        for call, _, reason, rule, account, ends, ready in part.provenances
     ]
     provenances = [NO_PROVENANCE if one == NO_PROVENANCE else one for one in provenances]
     names = [Site(name) for name in part.names]
@@ -148,7 +146,7 @@ def _read_rows(part: _Rows, earlier: Mapping[Did, Seen], asked: AbstractSet[Did]
             for site, state, share, why in rows
         )
         hidden = frozenset(names[index] for index in unreachable)
-        readings[did] = Seen(from_micros(at), replicas, size, hidden, frozenset(map(Did, variants)))
+        readings[did] = Seen(at, replicas, size, hidden, frozenset(map(Did, variants)))
     readings.update((Did(did), Unseen(reason)) for did, reason in part.unseen)
     if not readings.keys() <= asked:
         raise ValueError(f"it is about {min(readings.keys() - asked)}, which was not asked")
@@ -497,17 +495,15 @@ class WorkerCatalogue:
             summary = _SUMMARY.validate_python(answer)
         except ValidationError as error:
             raise self._garbled(error) from None
-        started_at = from_micros(summary.started_at)
         for did, reading in readings.items():
             if reading is earlier.get(did):  # the row is the same as before
-                readings[did] = replace(reading, as_of=started_at)
+                readings[did] = replace(reading, as_of=summary.started_at)
         earlier.update((did, seen) for did, seen in readings.items() if isinstance(seen, Seen))
         if summary.login:
-            since, until = summary.login
-            self.token_validity = TokenValidity(from_micros_or_none(since), from_micros(until))
+            self.token_validity = TokenValidity(*summary.login)
         return Survey(
             self.name,
-            started_at,
+            summary.started_at,
             frozenset(map(Site, summary.sites)),
             readings,
             frozenset(summary.unmapped),

@@ -28,8 +28,8 @@ _BYTES_PER_PART = 400_000
 MAX_SITES = 10_000
 STATES = tuple(DatasetState)
 """The best state is first."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def best_by_site(replicas: Iterable[Replica]) -> dict[Site, Replica]:
@@ -50,19 +50,11 @@ def best_by_site(replicas: Iterable[Replica]) -> dict[Site, Replica]:
 
 
 def to_micros(at: datetime) -> int:
-    return (at - _EPOCH) // MICROSECOND
+    return (at - EPOCH) // _MICROSECOND
 
 
 def to_micros_or_none(at: datetime | None) -> int | None:
     return None if at is None else to_micros(at)
-
-
-def from_micros(micros: int) -> datetime:
-    return _EPOCH + micros * MICROSECOND
-
-
-def from_micros_or_none(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
 
 
 class _PartBuilder:
@@ -113,7 +105,6 @@ class _PartBuilder:
             (
                 *(one.call, storage, one.reason[:500], one.rule, one.account),
                 *(to_micros_or_none(one.expires_at), to_micros_or_none(one.ready_at)),
-                None if one.ready_error is None else one.ready_error // MICROSECOND,
             )
             for one, storage in self._provenances
         ]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from operator import is_
-from statistics import fmean, linear_regression
+from statistics import linear_regression
 from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
@@ -65,19 +65,15 @@ class ProgressTracker:
         if samples and replica.fraction < samples[-1][1]:
             samples.clear()  # files went bad, or the dataset grew: older samples are no longer valid
         samples.append((now, replica.fraction))
-        estimate = estimate_completion(tuple(samples))
-        if estimate is None:
+        ready_at = estimate_completion(tuple(samples))
+        if ready_at is None:
             return replica
-        ready_at, error = estimate
         rounded = ready_at - timedelta(seconds=ready_at.timestamp() % _ROUNDING_SECONDS)
-        return replace(replica, provenance=replace(replica.provenance, ready_at=rounded, ready_error=error))
+        return replace(replica, provenance=replace(replica.provenance, ready_at=rounded))
 
 
-def estimate_completion(samples: Sequence[Sample]) -> tuple[datetime, timedelta] | None:
-    """Estimate the time when the fraction on disk reaches 1, and one standard error of that time.
-
-    The estimate is a straight line through *samples*, by least squares. The error combines the errors of
-    the line's slope and height; it is 0 if all samples are on the line.
+def estimate_completion(samples: Sequence[Sample]) -> datetime | None:
+    """Estimate the time when the fraction on disk reaches 1, by a straight line through *samples*.
 
     Args:
         samples: times and fractions, in order of time.
@@ -88,8 +84,7 @@ def estimate_completion(samples: Sequence[Sample]) -> tuple[datetime, timedelta]
     """
     times = [(at - samples[0][0]).total_seconds() for at, _ in samples]
     shares = [share for _, share in samples]
-    count = len(samples)
-    if count < _MIN_SAMPLES or shares[-1] <= shares[0] or times[-1] <= 0:
+    if len(samples) < _MIN_SAMPLES or shares[-1] <= shares[0] or times[-1] <= 0:
         return None
     slope, height = linear_regression(times, shares)
     if slope <= 0:
@@ -97,12 +92,7 @@ def estimate_completion(samples: Sequence[Sample]) -> tuple[datetime, timedelta]
     ready = (1 - height) / slope
     if ready - times[-1] > _MAX_REMAINING.total_seconds():
         return None
-    noise = sum((s - height - slope * t) ** 2 for t, s in zip(times, shares, strict=True)) / (count - 2)
-    mean = fmean(times)
-    spread = sum((time - mean) ** 2 for time in times)
-    error = (noise / slope**2 * (1 / count + (ready - mean) ** 2 / spread)) ** 0.5
-    at = samples[0][0] + timedelta(seconds=max(ready, times[-1]))
-    return at, timedelta(seconds=min(error, _MAX_REMAINING.total_seconds()))
+    return samples[0][0] + timedelta(seconds=max(ready, times[-1]))
 
 
 SiteGrouping = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
@@ -287,7 +277,7 @@ def _mark_growing(replica: Replica) -> Replica:
     if replica.state is not DatasetState.STAGING:
         return replica
     reason = "the dataset is open: it still grows"
-    provenance = replace(replica.provenance, reason=reason, ready_at=None, ready_error=None)
+    provenance = replace(replica.provenance, reason=reason, ready_at=None)
     return replace(replica, provenance=provenance)
 
 

@@ -353,7 +353,7 @@ def apply_did_expiry(replicas: Iterable[Replica], ends_at: datetime | None, held
         )
         if each.state is DatasetState.AVAILABLE:
             reason = "whole, but its own lifetime ends before a job could use it"
-            provenance = replace(provenance, reason=reason, ready_at=None, ready_error=None)
+            provenance = replace(provenance, reason=reason, ready_at=None)
             adjusted.append(replace(each, state=DatasetState.PARTIAL, provenance=provenance))
         elif each.state is not DatasetState.STAGING:
             adjusted.append(replace(each, provenance=provenance))
@@ -439,9 +439,9 @@ def _container_provenance(replicas_by_part: list[list[Replica]], state: DatasetS
     reason = f"{first.did}: {first.provenance.reason}" if first.provenance.reason else ""
     provenance = replace(first.provenance, reason=reason, expires_at=min(ends, default=None))
     if any(r.provenance.ready_at is None for r in deciding):
-        return replace(provenance, ready_at=None, ready_error=None)
+        return replace(provenance, ready_at=None)
     last = max(deciding, key=lambda r: (r.provenance.ready_at, r.did)).provenance
-    return replace(provenance, ready_at=last.ready_at, ready_error=last.ready_error)
+    return replace(provenance, ready_at=last.ready_at)
 
 
 def _mean_by_size(shares: list[float], sizes: list[int | None]) -> float:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, NewType
@@ -88,7 +88,7 @@ class Provenance:
 
     ``call`` is the query, such as ``list_replicas``; ``reason`` is a part of a sentence that explains the
     state. The Rucio rule ``rule`` of ``account`` keeps or transfers the data until ``expires_at``.
-    ``ready_at`` is the estimated end of a transfer, plus or minus ``ready_error``.
+    ``ready_at`` is the estimated end of a transfer.
     """
 
     call: str = ""
@@ -97,7 +97,6 @@ class Provenance:
     account: str = ""
     expires_at: datetime | None = None
     ready_at: datetime | None = None
-    ready_error: timedelta | None = None
 
 
 NO_PROVENANCE = Provenance()

@@ -1,7 +1,7 @@
 """Provenance of each fact (source, time, call), shown by ``hydrator datasets --why``."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from .model import NO_PROVENANCE, Provenance, from_unix, to_unix
@@ -18,8 +18,6 @@ def provenance_to_row(provenance: Provenance) -> dict[str, Any]:
     for key in _TIME_FIELDS:
         if key in row:
             row[key] = to_unix(row[key])
-    if "ready_error" in row:
-        row["ready_error"] = row["ready_error"].total_seconds()
     return row
 
 
@@ -31,8 +29,6 @@ def provenance_from_row(row: Mapping[str, Any]) -> Provenance:
     for key in _TIME_FIELDS:
         if key in known:
             known[key] = from_unix(known[key])
-    if "ready_error" in known:
-        known["ready_error"] = timedelta(seconds=known["ready_error"])
     return Provenance(**known)
 
 
@@ -51,12 +47,7 @@ def describe_provenance(provenance: Provenance, now: datetime) -> str:
     if provenance.expires_at:
         clauses.append(f"its rule ends {_relative_time(provenance.expires_at, now)}")
     if provenance.ready_at:
-        error = (
-            f", plus or minus {format_duration(provenance.ready_error.total_seconds())}"
-            if provenance.ready_error
-            else ""
-        )
-        clauses.append(f"expected to be complete {_relative_time(provenance.ready_at, now)}{error}")
+        clauses.append(f"expected to be complete {_relative_time(provenance.ready_at, now)}")
     return "; ".join(clauses)
 
 
