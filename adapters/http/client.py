@@ -26,7 +26,7 @@ from hydrator.domain.redaction import redact
 from hydrator.domain.text import reason_of
 from hydrator.domain.untrusted import is_loopback
 
-from .rate_limiter import HttpRateLimiter, http_date
+from .rate_limiter import HttpRateLimiter
 
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MAX_DETAIL_CHARS = 400
@@ -221,8 +221,7 @@ class JsonClient:
 
     def _check_response(self, response: httpx.Response, deadline_at: float) -> JsonResponse:
         status, headers = response.status_code, response.headers
-        server_time = http_date(headers.get("date"))
-        self._rate_limiter.record_response(status, headers.get("retry-after"), server_time)
+        self._rate_limiter.record_response(status, headers.get("retry-after"))
         if status == 200:
             body = _parse_json(response.content)
             if body is None:

@@ -1,8 +1,8 @@
 """Rate limiter for calls to one server: limit the calls per second, and pause if the server asks for a pause.
 
 A response of 429, or of 503 with ``Retry-After``, starts a pause for all threads.
-``Retry-After`` is read as RFC 9110 (10.2.3) defines it: seconds, or an HTTP date. A server may send any text
-in a header, so an invalid text raises no error.
+A ``Retry-After`` of seconds sets its length; an HTTP date, which RFC 9110 (10.2.3) also allows and servers
+hardly send, is as no time. A server may send any text in a header, so an invalid text raises no error.
 """
 
 import math
@@ -32,20 +32,12 @@ def http_date(header: str | None) -> datetime | None:
         return None
 
 
-def retry_after(header: str | None, now: datetime | None) -> float | None:
-    """Parse ``Retry-After`` (RFC 9110, 10.2.3) as seconds from *now*, from 0 to ``MAX_PAUSE_SECONDS``.
-
-    Return None if the header is neither seconds nor a date, or if it is a date and *now* is None.
-    """
+def retry_after(header: str | None) -> float | None:
+    """Parse the seconds of ``Retry-After``, up to ``MAX_PAUSE_SECONDS``; None for any other text."""
     text = (header or "").strip()
-    digits = text.removeprefix("-")
-    if digits.isdecimal() and digits.isascii():
-        seconds = MAX_PAUSE_SECONDS if len(digits) > 6 else min(MAX_PAUSE_SECONDS, float(digits))
-        return seconds if digits == text else 0.0
-    date = http_date(text)
-    if date is None or now is None:
+    if not (text.isascii() and text.isdecimal()):
         return None
-    return min(MAX_PAUSE_SECONDS, max(0.0, (date - now).total_seconds()))
+    return MAX_PAUSE_SECONDS if len(text) > 6 else min(MAX_PAUSE_SECONDS, float(text))
 
 
 _FIRST_PAUSE_SECONDS = 2.0
@@ -97,26 +89,23 @@ class HttpRateLimiter:
                 self._sleep(begin - now)
         return True
 
-    def record_response(
-        self, status: int, retry_after_header: str | None, server_time: datetime | None
-    ) -> bool:
+    def record_response(self, status: int, retry_after_header: str | None) -> bool:
         """Record one response; return True if the server refused the call and asked for a pause.
 
         Then pause all calls for the time that the server asks for, but at least for a minimum time. The
-        minimum is 0.25 s (2 s without ``Retry-After``) and doubles with each further refusal in a row.
-        No pause is longer than ``MAX_PAUSE_SECONDS``.
+        minimum is 0.25 s (2 s without seconds in ``Retry-After``), and doubles with each further refusal in
+        a row. No pause is longer than ``MAX_PAUSE_SECONDS``.
 
         Args:
             status: the status of the response.
             retry_after_header: its ``Retry-After``.
-            server_time: its time by the server's own clock; None if it sent no time.
         """
         is_refusal = status == 429 or (status == 503 and retry_after_header is not None)
         with self._lock:
             if not self.pause_seconds:  # in a pause, it is the response to a call from before
                 self._refusals = self._refusals + 1 if is_refusal else 0
             if is_refusal:
-                seconds = retry_after(retry_after_header, server_time)
+                seconds = retry_after(retry_after_header)
                 shortest = _FIRST_PAUSE_SECONDS if seconds is None else _MIN_PAUSE_SECONDS
                 pause = max(seconds or 0.0, shortest * 2 ** min(self._refusals - 1, 10))
                 ends_at = self._monotonic() + min(MAX_PAUSE_SECONDS, pause)

@@ -398,7 +398,7 @@ class RucioConnection:
         if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):
             self._issued_validity = TokenValidity(self.server_time, ends)
         after = response.headers.get("Retry-After")
-        is_refusal = self._rate_limiter.record_response(self._status, after, self.server_time)
+        is_refusal = self._rate_limiter.record_response(self._status, after)
         if self._is_writing and not is_login(response):
             error = write_error(self._settings.name, response)
         else:

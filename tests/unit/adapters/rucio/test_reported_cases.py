@@ -204,7 +204,7 @@ def test_dataset_in_part_under_a_suspended_rule_is_stuck_whatever_its_locks(lock
     assert state_at(DISK, Count(4, 4, 40, 40), found, NOON).state is DatasetState.AVAILABLE
 
 
-@pytest.mark.parametrize("header", ["9" * 400, "900", "Fri, 31 Dec 9999 23:59:59 GMT"])
+@pytest.mark.parametrize("header", ["9" * 400, "900"])
 def test_pause_of_any_length_ends_after_two_minutes(header):
     """Case R7: 400 digits paused that Rucio for 900 s."""
-    assert retry_after(header, NOON) == MAX_PAUSE_SECONDS == 120
+    assert retry_after(header) == MAX_PAUSE_SECONDS == 120
