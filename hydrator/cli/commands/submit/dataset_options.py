@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, parse_dids
+import typer
+
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, parse_dids
 from hydrator.config import Settings, SubmitSettings, load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
@@ -15,6 +19,8 @@ from hydrator.submit.gpus import gpu_choice, submit_lines
 from hydrator.submit.submit_files.datasets import input_names
 from hydrator.submit.submit_files.description import Description
 from hydrator.wiring.condor import build_condor_client
+
+_NONE_NAMED = "no dataset is named: name one, or leave the option out"
 
 
 class DagNodes:
@@ -44,34 +50,58 @@ class DagNodes:
         return matches[0]
 
 
+@dataclass(kw_only=True, eq=False)
 class DatasetOptions:
-    """The options that name datasets, and the configuration that turns names of input files into datasets."""
+    """The options that name datasets, and the configuration that turns names of input files into datasets.
 
-    def __init__(
-        self, texts: Sequence[str], file: Path | None, from_inputs: bool, config: Path, gpus: Sequence[str]
-    ) -> None:
-        self._config = config
-        self._gpus = gpus
-        self.from_inputs = from_inputs
+    Attributes:
+        texts: the values of --datasets.
+        file_dids: the lines of --datasets-file.
+        dids: the datasets of the jobs that were read so far.
+    """
+
+    datasets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--datasets",
+            "-d",
+            help="DIDs, separated by commas, for every job; in a DAG also NODE=DIDs. Repeatable.",
+        ),
+    ] = None
+    datasets_file: Annotated[Path | None, typer.Option(help="A file with one DID per line.")] = None
+    from_inputs: Annotated[
+        bool,
+        typer.Option(
+            "--from-inputs",
+            help="Find datasets in transfer_input_files, arguments and VARS,"
+            r" by \[submit] names and patterns.",
+        ),
+    ] = False
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=r"prefer: a GPU slot first, else cores and memory of \[submit]; require: GPU slots only."
+            " In a DAG also NODE=prefer. Repeatable.",
+        ),
+    ] = None
+    config: ConfigOption = DEFAULT_CONFIG_PATH
+
+    def __post_init__(self) -> None:
         self.dids: set[Did] = set()
-        """The datasets of the jobs that were read so far."""
-        self.texts = [text for text in texts if text.strip()]
+        self.texts = [text for text in self.datasets or () if text.strip()]
         for text in self.texts:
             if not text.rstrip("=, ") or (":" not in text and text.rstrip(", ").endswith("=")):
-                raise ConfigError(
-                    [f"--datasets {text}: no dataset is named: name one, or leave the option out"]
-                )
+                raise ConfigError([f"--datasets {text}: {_NONE_NAMED}"])
+        file = self.datasets_file
         lines = read_input_file(file).decode("utf-8-sig", "replace").splitlines() if file else []
         self.file_dids = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
         if file and not self.file_dids:
-            raise ConfigError(
-                [f"--datasets-file {file}: no dataset is named: name one, or leave the option out"]
-            )
+            raise ConfigError([f"--datasets-file {file}: {_NONE_NAMED}"])
 
     @property
     def has_options(self) -> bool:
         """True if an option names datasets or requests GPUs."""
-        return bool(self.texts or self.file_dids or self.from_inputs or self._gpus)
+        return bool(self.texts or self.file_dids or self.from_inputs or self.gpu)
 
     def require_datasets(self, origin: str, descriptions: Iterable[Description]) -> None:
         """Raise ConfigError if neither an option nor one of the *descriptions* of *origin* names datasets."""
@@ -82,8 +112,8 @@ class DatasetOptions:
     @cached_property
     def settings(self) -> Settings | None:
         """The configuration; None if the user names no file and the default file does not exist."""
-        is_default = self._config == DEFAULT_CONFIG_PATH
-        return None if is_default and not self._config.exists() else load(self._config)
+        is_default = self.config == DEFAULT_CONFIG_PATH
+        return None if is_default and not self.config.exists() else load(self.config)
 
     @property
     def default_scope(self) -> str | None:
@@ -121,7 +151,7 @@ class DatasetOptions:
         """Return the submit commands for --gpu by DAG node; a submit file is one node, named ``""``."""
         submit = self.settings.submit if self.settings else SubmitSettings()
         modes: dict[str, str] = {}
-        for text in self._gpus:
+        for text in self.gpu or ():
             node, equals, mode = text.rpartition("=")
             if mode not in ("no", "prefer", "require"):
                 raise ConfigError([f"--gpu {text}: use no, prefer or require"])

@@ -27,7 +27,7 @@ from hydrator.cli.commands.submit.wrap_dag import (
     read_datasets,
     write_copies,
 )
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
+from hydrator.cli.options import command_of
 from hydrator.cli.output.new_files import lock_folder, remove_files, run_to_completion
 from hydrator.cli.output.printing import print_problems
 from hydrator.domain.errors import BadDid, ConfigError, HydratorError
@@ -59,44 +59,31 @@ _DAG_OPTIONS_WITH_VALUE = {
 }
 """As above, of condor_submit_dag."""
 
-DatasetsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--datasets",
-        "-d",
-        help="DIDs, separated by commas, for every job; in a DAG also NODE=DIDs. Repeatable.",
-    ),
-]
-DatasetsFileOption = Annotated[
-    Path | None, typer.Option("--datasets-file", help="A file with one DID per line.")
-]
-FromInputsOption = Annotated[
-    bool,
-    typer.Option(
-        "--from-inputs",
-        help=r"Find datasets in transfer_input_files, arguments and VARS, by \[submit] names and patterns.",
-    ),
-]
-GpuOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gpu",
-        help=r"prefer: a GPU slot first, else cores and memory of \[submit]; require: GPU slots only."
-        " In a DAG also NODE=prefer. Repeatable.",
-    ),
-]
+
+@dataclass(kw_only=True, eq=False)
+class FilterOptions(DatasetOptions):
+    """The options of ``hydrator submit filter``."""
+
+    file: Annotated[Path, typer.Argument(help="A submit file or a DAG file; - is standard input.")]
 
 
-def filter_file(
-    file: Annotated[Path, typer.Argument(help="A submit file or a DAG file; - is standard input.")],
-    datasets: DatasetsOption = None,
-    datasets_file: DatasetsFileOption = None,
-    from_inputs: FromInputsOption = False,
-    gpu: GpuOption = None,
-    config: ConfigOption = DEFAULT_CONFIG_PATH,
-) -> None:
+@dataclass(kw_only=True, eq=False)
+class WrapOptions(DatasetOptions):
+    """The options of ``hydrator submit wrap``."""
+
+    command: Annotated[list[str], typer.Argument(help="-- condor_submit … FILE, or condor_submit_dag … FILE")]
+    refuse_nowhere: Annotated[
+        bool,
+        typer.Option(
+            "--refuse-nowhere",
+            help="If no site has all data of a job or a node now, submit nothing and exit with status 3.",
+        ),
+    ] = False
+
+
+def _filter(options: FilterOptions) -> None:
     """Print a submit or DAG file with RequiredDatasets."""
-    options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
+    file = options.file
     text = sys.stdin.buffer.read() if str(file) == "-" else read_input_file(file)
     origin = "standard input" if str(file) == "-" else str(file)
     mode = None
@@ -113,23 +100,7 @@ def filter_file(
     sys.stdout.buffer.write(filtered.text)
 
 
-def wrap(
-    command: Annotated[
-        list[str], typer.Argument(help="-- condor_submit … FILE, or condor_submit_dag … FILE")
-    ],
-    datasets: DatasetsOption = None,
-    datasets_file: DatasetsFileOption = None,
-    from_inputs: FromInputsOption = False,
-    gpu: GpuOption = None,
-    config: ConfigOption = DEFAULT_CONFIG_PATH,
-    refuse_nowhere: Annotated[
-        bool,
-        typer.Option(
-            "--refuse-nowhere",
-            help="If no site has all data of a job or a node now, submit nothing and exit with status 3.",
-        ),
-    ] = False,
-) -> None:
+def _wrap(options: WrapOptions) -> None:
     """Run condor_submit with RequiredDatasets added.
 
     It also runs condor_submit_dag, and exits with that command's status.
@@ -138,15 +109,19 @@ def wrap(
     until the DAG ends. So an existing copy never changes: a copy with other datasets is NAME.2.hydrator.dag.
     If condor_submit_dag rejects the DAG, the command removes the new copies.
     """
-    options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
+    command = options.command
     tool = Path(command[0]).name
     if tool not in ("condor_submit", "condor_submit_dag"):
         tools = "condor_submit and condor_submit_dag: give one of them after --"
         raise ConfigError([f"{command[0]}: wrap runs only {tools}"])
     if tool.endswith("_dag"):
-        _submit_dag(command, options, refuse_nowhere=refuse_nowhere)
+        _submit_dag(command, options)
     else:
-        _exec_condor_submit(command, options, refuse_nowhere=refuse_nowhere)
+        _exec_condor_submit(command, options)
+
+
+filter_file = command_of(FilterOptions, _filter)
+wrap = command_of(WrapOptions, _wrap)
 
 
 class ExitWithStatus(typer.Exit):
@@ -186,7 +161,7 @@ def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> tuple[Filt
     return filtered, _jobs_of_nodes(datasets_by_node([tree]))
 
 
-def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
+def _exec_condor_submit(command: Sequence[str], options: WrapOptions) -> None:
     """Replace this process by condor_submit; -append puts the new lines before the file's queue statement."""
 
     found = _find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)
@@ -203,7 +178,9 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
         text, Path.cwd(), before=found.settings, after=found.appended, queue=found.queue
     )
     filtered, jobs = _add_datasets(text, description, f"{file}", options)
-    print_outlook(options.settings, options.dids, jobs, should_refuse=refuse_nowhere, mode=description.mode)
+    print_outlook(
+        options.settings, options.dids, jobs, should_refuse=options.refuse_nowhere, mode=description.mode
+    )
     # condor_submit reads ``first`` before the file, so a setting in the file overrides ``first``
     first = filtered.first_line.replace("+", "MY.", 1).replace(" = ", "=", 1)
     is_too_long = any(len(os.fsencode(line)) > _MAX_ARGUMENT_BYTES for line in (*filtered.lines, first))
@@ -259,7 +236,7 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
         raise HydratorError(problem) from error
 
 
-def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> NoReturn:
+def _submit_dag(command: Sequence[str], options: WrapOptions) -> NoReturn:
     """Add the datasets to a copy of the DAG, and run condor_submit_dag on the copy.
 
     If condor_submit_dag rejects the DAG, remove the new copies.
@@ -274,7 +251,7 @@ def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhe
         roots = read_dag_trees(files, use_dag_folder)
         lines = read_datasets(roots, options)
         nodes = _jobs_of_nodes(datasets_by_node(roots))
-        print_outlook(options.settings, options.dids, nodes, should_refuse=refuse_nowhere)
+        print_outlook(options.settings, options.dids, nodes, should_refuse=options.refuse_nowhere)
         copies = write_copies(roots, lines)
         words = list(command)
         for at, file in zip(positions, copies.files, strict=True):
