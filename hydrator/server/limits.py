@@ -15,9 +15,10 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -162,29 +163,21 @@ def client_key(address: str) -> str:
     return str(parsed)
 
 
-class AllowedHosts:
-    """A set of host names, compared without regard to letter case.
+def build_allowed_hosts(host: str, extra_names: Iterable[str]) -> frozenset[str]:
+    """Return the names that a server answers to: *host*, localhost, this machine's name, and *extra_names*.
 
-    Args:
-        names: names without a port; ``*.example.org`` allows every name below ``example.org``.
+    The names have no port; ``*.example.org`` stands for every name below ``example.org``.
     """
-
-    def __init__(self, names: Iterable[str]) -> None:
-        lower = {name.lower().rstrip(".") for name in names}
-        self._names = {name for name in lower if not name.startswith("*.")}
-        self._domain_suffixes = tuple(name[1:] for name in lower if name.startswith("*."))
-
-    def is_allowed(self, header: str) -> bool:
-        """Return whether a Host header, with or without a port, has an allowed name."""
-        name = _without_port(header.strip().lower()).rstrip(".")
-        if _parse_address(name):
-            return True
-        return name in self._names or bool(self._domain_suffixes and name.endswith(self._domain_suffixes))
+    names = ("localhost", host, socket.gethostname(), *extra_names)
+    return frozenset(name.lower().rstrip(".") for name in names)
 
 
-def build_allowed_hosts(host: str, extra_names: Iterable[str]) -> AllowedHosts:
-    """Build the allowed names of a server: *host*, localhost, this machine's name, and *extra_names*."""
-    return AllowedHosts({"localhost", host, socket.gethostname(), *extra_names})
+def is_allowed_host(header: str, names: AbstractSet[str]) -> bool:
+    """Return whether a Host header, with or without a port, is an address or has one of *names*."""
+    name = _without_port(header.strip().lower()).rstrip(".")
+    if _parse_address(name):
+        return True
+    return name in names or name.endswith(tuple(each[1:] for each in names if each.startswith("*.")))
 
 
 def _without_port(header: str) -> str:
@@ -197,12 +190,6 @@ def _without_port(header: str) -> str:
 MAX_HEAD_BYTES: Final = 32_768
 """Largest head of a request, in bytes: its first line and its headers."""
 
-CutReason = Literal["full", "slow"]
-
-
-def _ignore_cut(_: CutReason) -> None:
-    """Do nothing when a limit closes a connection: the default of ``on_cut``."""
-
 
 @dataclass(slots=True)
 class ConnectionLimiter:
@@ -214,13 +201,13 @@ class ConnectionLimiter:
         request_seconds: time limit of one request. The time runs from the start of the connection,
             or from the end of the previous answer, to the end of the answer. The first request includes
             the TLS handshake.
-        on_cut: called with the reason when a limit closes a connection.
+        on_cut: called when a limit closes a connection, with the reason: full or slow.
     """
 
     max_connections: int = 500
     max_per_address: int = 250
     request_seconds: float = 30
-    on_cut: Callable[[CutReason], None] = _ignore_cut
+    on_cut: Callable[[str], None] = lambda _reason: None
     _open_by_address: Counter[str] = field(default_factory=Counter)
     _sockets: dict[int, LimitedSocket] = field(default_factory=dict)
 

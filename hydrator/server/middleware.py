@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hydrator.server.limits import MAX_HEAD_BYTES, AllowedHosts, RateLimiter, client_key
+from hydrator.server.limits import MAX_HEAD_BYTES, RateLimiter, client_key, is_allowed_host
 from hydrator.server.pages.html import STYLE_HASH
 
 from .auth import Grant, Role, TokenAuthenticator
@@ -55,7 +55,7 @@ class RequestPolicy:
 
     rate_limiter: RateLimiter | None = None
     behind_proxy: bool = False
-    hosts: AllowedHosts | None = None
+    hosts: frozenset[str] | None = None
 
 
 @dataclass(eq=False)
@@ -118,7 +118,7 @@ class RequestMiddleware:
         """Refuse a request for an unknown host name: a web page of this name could read the answers."""
         host = Headers(scope=scope).get("Host")
         hosts = self.policy.hosts
-        if hosts is None or host is None or hosts.is_allowed(host):
+        if hosts is None or host is None or is_allowed_host(host, hosts):
             return None
         detail = (
             f"this server does not answer to the name {host[:100]!r}: use the server's address, "

@@ -36,8 +36,7 @@ class MissingReason(StrEnum):
     """Reasons why a job cannot use a dataset at a slot."""
 
     STATE = "state"  # the slot ad gives the dataset another state than AVAILABLE
-    STALE = "stale"  # the slot ad says AVAILABLE, but the fact is too old
-    NO_AGE = "no age"  # the slot ad says AVAILABLE, but has no time of this fact
+    STALE = "stale"  # the slot ad says AVAILABLE, but the fact is too old, or has no time
     NOT_YET_IN_SLOTS = "not yet"  # the daemon knows the dataset at the site; the slot ad does not list it yet
     NOT_IN_DEMAND = "not asked"  # no queued job names the dataset yet, so the daemon does not publish it
     OVER_BUDGET = "left out"  # the size budget leaves the dataset out of the site's ad
@@ -89,10 +88,8 @@ class MissingDataset:
     @property
     def is_at_site(self) -> bool:
         """Return True if the site has or had the complete dataset. Then only a fresh fact is missing."""
-        return self.reason in {MissingReason.STALE, MissingReason.NO_AGE} or self.state in {
-            DatasetState.AVAILABLE,
-            DatasetState.UNKNOWN,
-        }
+        is_whole = self.state in {DatasetState.AVAILABLE, DatasetState.UNKNOWN}
+        return self.reason is MissingReason.STALE or is_whole
 
     @property
     def ends_with_next_cycle(self) -> bool:
@@ -240,17 +237,14 @@ def _find_reason(
         age = f", read {format_duration(seconds)} ago" if seconds > RECENT_SECONDS else ""
         words = _state_text(state.state, state.fraction)
         return MissingReason.STATE, f"{did} is {words}{age}{how and f'; {how}'}", ()
-    if state.as_of is None:
-        text = f"the slot ads list {did} as AVAILABLE, but without the time of this fact"
-        return MissingReason.NO_AGE, text, ()
     most = job.max_age_seconds
     limit = (
         f"accepts no fact older than {format_duration(most)}"
         if most is not None
         else "has no DataLocalityMaxAge"
     )
-    age = format_duration(to_unix(now) - state.as_of)
-    text = f"{did} was AVAILABLE {age} ago; the job {limit}"
+    when = "at no known time" if state.as_of is None else f"{format_duration(to_unix(now) - state.as_of)} ago"
+    text = f"{did} was AVAILABLE {when}; the job {limit}"
     cause = "find the cause with hydrator status and hydrator check"
     if group.hook_error:
         cause = f"the hook there fails: {group.hook_error}"
@@ -385,7 +379,6 @@ def _status_word(missing: MissingDataset) -> str:
     """Return the condition of a dataset at a site, in a word or two."""
     reasons = {
         MissingReason.STALE: "not confirmed lately",
-        MissingReason.NO_AGE: "of unknown age",
         MissingReason.OVER_BUDGET: "left out",
         MissingReason.CASE_COLLISION: "ambiguous by letter case",
         MissingReason.INVALID_NAME: "not a DID",

@@ -184,7 +184,7 @@ def _dataset_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
         case MissingReason.OVER_BUDGET:
             text = "the operator makes room in the site's ad, by fewer pins or patterns"
             return Remedy(8, text, is_sure=is_there)
-        case MissingReason.STALE | MissingReason.NO_AGE | MissingReason.UNSEEN:
+        case MissingReason.STALE | MissingReason.UNSEEN:
             return Remedy(5, f"the daemon gets fresh facts about {did}", is_sure=False)
         case _:
             return _state_remedy(job, missing)

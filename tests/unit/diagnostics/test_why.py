@@ -562,7 +562,11 @@ def test_busy_slot_without_the_data_needs_both_remedies():
             MissingReason.STALE,
             f"{L1} was AVAILABLE 7 h ago; the job accepts no fact older than 5 h 45 min: find",
         ),
-        (("AVAILABLE",), MissingReason.NO_AGE, f"the slot ads list {L1} as AVAILABLE, but without the time"),
+        (
+            ("AVAILABLE",),
+            MissingReason.STALE,
+            f"{L1} was AVAILABLE at no known time; the job accepts no fact older than 5 h 45 min: find",
+        ),
     ],
 )
 def test_state_in_the_slot_ad_has_its_reason_and_meaning(state, reason, text):
