@@ -75,59 +75,43 @@ BUDGET: Final = Budget()
 """The sizes that a collector and a startd of every supported release take."""
 
 
-class ListedDatasets(NamedTuple):
-    """The datasets whose states a site's ad lists.
-
-    ``has_list`` is True if the attribute ``AvailableDatasets`` fits too. ``is_complete`` is True if all
-    demanded datasets at the site fit.
-    """
-
-    dids: AbstractSet[Did]
-    has_list: bool
-    is_complete: bool
-
-
 def choose_datasets(
     facts: Mapping[Did, Fact], dids: Iterable[Did], budget: Budget, as_of: datetime
-) -> ListedDatasets:
-    """Choose the datasets whose states fit into the ad of a site: *dids* in this order, until it is full.
-
-    If the list ``AvailableDatasets`` of these datasets does not fit too, the ad omits it: job expressions do
-    not need this attribute.
+) -> tuple[AbstractSet[Did], bool]:
+    """Choose the datasets that fit into the ad of a site: *dids* in this order, until it is full.
 
     Args:
         facts: the facts of the site.
         dids: datasets, most demanded first; those without a fact are ignored.
         budget: the maximum bytes of a line, and of the long lines about datasets together.
         as_of: the time of the site's facts, in the ad for all datasets without an older fact.
+
+    Returns:
+        The datasets, and True if all of *dids* at the site fit.
     """
     site_as_of = to_unix(as_of)
     chosen: set[Did] = set()
     list_bytes, states_bytes, fractions_bytes, ages_bytes = _EMPTY_LINES_BYTES
-    chosen_bytes, is_complete = STATE_LINES_BYTES, True
     for did in dids:
         fact = facts.get(did)
         if fact is None or did in chosen:
             continue
         key = len(did) + _ENTRY_BYTES
         states_bytes += key + len(fact.state) + 2
+        if fact.state is DatasetState.AVAILABLE:
+            list_bytes += key - 1
         if is_partial(fact):
             fractions_bytes += key + 2 + FRACTION_DIGITS
         if fact.as_of is not None and to_unix(fact.as_of) < site_as_of:
             ages_bytes += key + 10
-        total_bytes = _EMPTY_LINES_BYTES[0] + states_bytes + fractions_bytes + ages_bytes
+        total_bytes = list_bytes + states_bytes + fractions_bytes + ages_bytes
         if (
             max(states_bytes, fractions_bytes, ages_bytes) > budget.line_bytes
             or total_bytes > budget.ad_bytes
         ):
-            is_complete = False
-            break
+            return chosen, False
         chosen.add(did)
-        chosen_bytes = total_bytes
-        if fact.state is DatasetState.AVAILABLE:
-            list_bytes += key - 1
-    all_bytes = chosen_bytes + list_bytes - _EMPTY_LINES_BYTES[0]
-    return ListedDatasets(chosen, all_bytes <= budget.ad_bytes, is_complete)
+    return chosen, True
 
 
 def is_partial(fact: Fact) -> bool:
@@ -231,11 +215,6 @@ class SetLines(NamedTuple):
     is_complete: bool
 
 
-def quote_keys(demand: Demand) -> dict[SetKey, str]:
-    """Return the key of each demanded set, with its form in the lines of all sites."""
-    return {one.key: quote_key(one.key) for one in demand.entries if one.key is not None}
-
-
 def write_set_lines(
     site: SiteFacts, snapshot: Snapshot, demand: Demand, names: Mapping[SetKey, str], budget: Budget
 ) -> SetLines:
@@ -248,7 +227,7 @@ def write_set_lines(
         site: the facts of the site, without datasets that collide in letter case.
         snapshot: has the sizes of the datasets, and those that no catalogue has answered for.
         demand: the demanded sets, most demanded first.
-        names: the result of :func:`quote_keys`.
+        names: the key of each demanded set, with its form in the lines of all sites.
         budget: the maximum bytes of a line and of an ad.
     """
     writer = _SetWriter(site, snapshot, names, budget)
@@ -335,7 +314,7 @@ class Draft:
 
 def empty_draft(ad: SiteAd) -> Draft:
     """Return a draft without datasets, for a site whose facts in *ad* are too old or no longer valid."""
-    content = render_content(ad.site, {}, ad.as_of, sets=_join_entries({}), has_list=True, is_truncated=False)
+    content = render_content(ad.site, {}, ad.as_of, sets=_join_entries({}), is_truncated=False)
     return Draft(ad.site, ad.as_of, content)
 
 
@@ -373,7 +352,6 @@ def render_content(
     as_of: datetime,
     *,
     sets: _Lines,
-    has_list: bool,
     is_truncated: bool,
 ) -> _Lines:
     """Return the content of an ad: attributes with their literals, in the order of the ad.
@@ -383,16 +361,12 @@ def render_content(
         states: the facts that the ad lists, sorted by DID.
         as_of: the time of the site's facts. The ad has the times of older facts.
         sets: the lines of the sets of datasets.
-        has_list: the ad has the attribute ``AvailableDatasets``.
         is_truncated: the size budget left datasets or sets out.
     """
     available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
-    list_line = (
-        [(contract.AVAILABLE_DATASETS, list_literal(f'"{did}"' for did in available))] if has_list else []
-    )
     return (
         (contract.SITE, classad_string(site)),
-        *list_line,
+        (contract.AVAILABLE_DATASETS, list_literal(f'"{did}"' for did in available)),
         (
             contract.DATASET_STATES,
             nested_ad_literal((did, f'"{fact.state}"') for did, fact in states.items()),
@@ -515,7 +489,7 @@ def draft_site_ads(
     Returns:
         The drafts, sorted by site. Datasets whose DIDs differ only in letter case are in no draft.
     """
-    names = quote_keys(demand)
+    names = {one.key: quote_key(one.key) for one in demand.entries if one.key is not None}
     colliding = frozenset(did for clash in snapshot.case_collisions for did in clash)
     drafts = {}
     for site, facts in sorted(snapshot.sites.items()):
@@ -538,13 +512,12 @@ def _draft(
     sets = write_set_lines(facts, snapshot, demand, names, budget)
     rest = replace(budget, ad_bytes=budget.ad_bytes - sets.size_bytes)
     demanded_dids = chain.from_iterable(map(attrgetter("dids"), sets.here))
-    listed = choose_datasets(rows, demanded_dids, rest, facts.as_of)
+    listed, is_complete = choose_datasets(rows, demanded_dids, rest, facts.as_of)
     content = render_content(
         site,
-        {did: rows[did] for did in sorted(listed.dids)},
+        {did: rows[did] for did in sorted(listed)},
         facts.as_of,
         sets=sets.lines,
-        has_list=listed.has_list,
-        is_truncated=not (sets.is_complete and not sets.omitted and listed.has_list and listed.is_complete),
+        is_truncated=not (sets.is_complete and not sets.omitted and is_complete),
     )
     return Draft(site, facts.as_of, content, tuple(sets.omitted))

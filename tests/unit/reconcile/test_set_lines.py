@@ -255,7 +255,7 @@ def test_sets_have_room_before_states():
     wants = [want("x:a", "x:b", jobs=9), want("x:c")]
     view = facts(*(replica(did) for one in wants for did in one.dids))
     sets = len("DataLocalitySets = ['x:a,x:b'=1.0;'x:c'=1.0;]DataLocalitySetsAsOf = []")
-    drafted = drafts(view, *wants, budget=Budget(ad_bytes=sets + STATE_LINES_BYTES + 20))
+    drafted = drafts(view, *wants, budget=Budget(ad_bytes=sets + STATE_LINES_BYTES + 30))
     assert set(shares_in(drafted[CAM])) == {one.key for one in wants}
     assert dict(drafted[CAM].content)["DatasetStates"] == "['x:a'=\"AVAILABLE\"]"
     assert drafted[CAM].omitted_entries == (), "jobs do not need the states"

@@ -4,7 +4,7 @@ import pytest
 
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.model import DatasetState, Did, Origin, SiteAd, to_unix
-from hydrator.reconcile.site_ads import Budget, Draft, assign_generations, draft_site_ads
+from hydrator.reconcile.site_ads import STATE_LINES_BYTES, Budget, Draft, assign_generations, draft_site_ads
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, demand, facts, replica, want
 
 ROOMY = Budget()
@@ -79,7 +79,7 @@ def test_no_text_escapes_from_its_string(text, literal):
 NAMES = [Did(f"x:{n:02}") for n in range(40)]
 STATE_ENTRY = len("'x:00'=\"AVAILABLE\";")
 BASE = len("DatasetStates = []")
-SET_OF_FIVE = len("DataLocalitySets = []DataLocalitySetsAsOf = []s234567abcdefghijklmn=1.0;")
+SET_OF_FIVE = len(f"DataLocalitySets = []DataLocalitySetsAsOf = []'{','.join(NAMES[:5])}'=1.0;")
 
 
 def room_for(datasets: int) -> Budget:
@@ -109,11 +109,14 @@ def test_clashing_datasets_take_no_room():
     assert listed(draft(view, demand(L1, LOWER, L2), tight)) == {L2}
 
 
-def test_the_plain_list_is_dropped_before_a_state_is():
-    drafted = everything(want(*NAMES[:5]), budget=Budget(ad_bytes=5 * STATE_ENTRY + 100 + SET_OF_FIVE))
-    assert listed(drafted) == set(NAMES[:5])
-    assert "AvailableDatasets" not in said(drafted)
-    assert said(drafted)["DataLocalityTruncated"] == "true"
+@pytest.mark.parametrize("missing_bytes", [0, 1])
+def test_the_plain_list_has_room_beside_the_states(missing_bytes):
+    states = 5 * (STATE_ENTRY + len("'x:00',"))
+    budget = Budget(ad_bytes=STATE_LINES_BYTES + states + SET_OF_FIVE - missing_bytes)
+    drafted = everything(want(*NAMES[:5]), budget=budget)
+    assert listed(drafted) == set(NAMES[: 5 - missing_bytes])
+    assert said(drafted)["AvailableDatasets"].count("x:") == 5 - missing_bytes
+    assert said(drafted)["DataLocalityTruncated"] == ("true" if missing_bytes else "false")
 
 
 def test_the_plain_list_stays_where_only_the_line_of_states_is_full():
