@@ -26,7 +26,7 @@ from hydrator.domain.staging_ports import (
 )
 from hydrator.reconcile.result import CycleReport
 
-from .overview import STATE_PROBLEM, StagingOverview, build_overview
+from .overview import StagingOverview, build_overview
 from .plan import CatalogueFacts, Plan, Planner, find_candidates, find_endangered, find_seen
 from .table import DAY, Request, StagingControl, Table, Write, apply_commands, apply_needs, follow_rules
 from .view import DataView, LiveNeeds, build_view, update_needs
@@ -98,7 +98,7 @@ class StagingController:
             if self._catalogues:
                 plan = self._run(report, now)
         except StateError as error:
-            self._problems = {STATE_PROBLEM: str(error)}
+            self._problems = {"state": str(error)}
         halts = {f"catalogue {name}": one.halted for name, one in self._catalogues.items() if one.halted}
         return build_overview(
             self.table, self.parts.settings, now, plan, self._view,

@@ -14,8 +14,6 @@ from .plan import Batch, NotAsked, Plan
 from .table import HALTED_STATES, STUCK_AFTER, Request, Table, count_last_hour, sum_bytes
 from .view import DataView
 
-STATE_PROBLEM = "state"
-"""Key of the problem of a step that could not read or save the table, so that it made no call."""
 _MAX_ENDED = 200
 
 
@@ -49,7 +47,8 @@ class StagingOverview:
         as_of: time of the step.
         mode: highest mode of any catalogue and site: off, propose or request.
         stop_reason: reason why nothing was requested or renewed in this step; null: it was not stopped.
-        problems: catalogues, schedds and parts that failed, with one sentence.
+        problems: catalogues, schedds and parts that failed, with one sentence. With "state" the table could
+            not be read or saved, so that no call was made.
         requests: requests that have not ended.
         planned: requests that are proposed, or that wait for a person.
         not_asked: jobs for whose data nothing is requested, with the reason.

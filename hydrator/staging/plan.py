@@ -11,7 +11,7 @@ harm, because the data may be deleted when the pin ends. *Locks* say whether a r
 container's rule that still moves another dataset keeps this one, too.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -47,7 +47,7 @@ from .view import DataView, LiveNeed, LiveNeeds
 PIN_LIFETIME = 2 * DAY
 """Lifetime of a pin; a pin is set only if the last rule ends within half of it."""
 _RULES_AGE = timedelta(minutes=15)
-"""A plan uses the rules of data on disk up to this age; those that move or end soon are read in each step."""
+"""A plan uses the rules of data on disk up to this age; those that are not done are read in each step."""
 _NO_MATCH = "does not match the rest of the jobs' requirements"
 _ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
 
@@ -71,13 +71,9 @@ class CatalogueFacts:
     halted: str = ""
 
     def is_due(self, did: Did, now: datetime) -> bool:
-        """Return whether to read the rules of *did* again: too old, or one of them moves, or ends soon."""
-        if did not in self.rules or now - self.read_at[did] >= _RULES_AGE:
-            return True
-        return any(
-            one.last_moment < now + 2 * _RULES_AGE or (one.state in _ON_THE_WAY and not one.is_whole)
-            for one in self.rules[did]
-        )
+        """Return whether to read the rules of *did* again: they are too old, or one of them is not done."""
+        is_old = did not in self.rules or now - self.read_at[did] >= _RULES_AGE
+        return is_old or not all(one.is_whole for one in self.rules[did])
 
     def forget_all_but(self, dids: AbstractSet[Did]) -> None:
         """Forget the rules and sizes of all datasets but *dids*."""
@@ -243,13 +239,12 @@ def find_pinnable_sites(need: LiveNeed, view: DataView) -> tuple[Site, ...]:
 def find_endangered(needs: Iterable[LiveNeed], view: DataView, table: Table) -> frozenset[Did]:
     """Return the datasets whose rules decide on pins: whole at a site of their jobs, not kept by us there."""
     own = {one.key for one in table.requests if not one.closed_until and not one.is_in_flight}
-    return frozenset(
-        did
-        for need in needs
-        if (sites := find_pinnable_sites(need, view))
-        and not any(all((did, site) in own for did in need.dids) for site in sites)
-        for did in need.dids
-    )
+    endangered: set[Did] = set()
+    for need in needs:
+        sites = find_pinnable_sites(need, view)
+        if sites and not any(all((did, site) in own for did in need.dids) for site in sites):
+            endangered.update(need.dids)
+    return frozenset(endangered)
 
 
 @dataclass
@@ -279,10 +274,10 @@ class Planner:
         self._joined: dict[tuple[Did, Site], str] = {}
         self._taken, self._asked_count = sum_bytes(requests), count_last_hour(self.table, self.now)
         self._full_sites: set[Site] = set()
-        self._brought = {one.key: one.is_in_flight for one in stages}
-        self._sites = {*map(Site, self.settings.sites), *(one.site for one in stages)}
+        self._brought: defaultdict[Did, dict[Site, bool]] = defaultdict(dict)
         self._arrived = Counter[Site]()
         for one in stages:
+            self._brought[one.did][one.site] = one.is_in_flight
             self._arrived[one.site] += one.bytes if one.is_complete else 0
         self._kept = {one.key for one in requests if not one.closed_until and not one.cancelled_at}
         self._short_lives = {
@@ -310,7 +305,7 @@ class Planner:
             (*upkeep[:MAX_CALLS], *(Write(one, "ask") for one in self._asked)),
             tuple(self._shown),
             tuple(refusal for refusal in refused if refusal),
-            {key: text for key, text in self._joined.items() if key not in self._brought},
+            {key: text for key, text in self._joined.items() if key[1] not in self._brought[key[0]]},
         )
 
     # -- pins
@@ -321,23 +316,21 @@ class Planner:
         Running jobs need their data at their site. For idle jobs one site that keeps the data is enough.
         """
         options = [
-            (len(ending), site, facts, ending)
+            ([did for did in need.dids if not self._is_safe(did, site, facts)], site, facts)
             for facts in self.catalogues
             for site in find_pinnable_sites(need, self.view)
             if site in self.settings.allowed_sites(facts.name)
             if all(did in facts.rules for did in need.dids)
-            for ending in [[did for did in need.dids if not self._is_safe(did, site, facts)]]
         ]
-        reasons = []
-        for count, site, facts, ending in sorted(options, key=lambda option: option[:2]):
-            if not count:
+        refusal = None
+        for ending, site, facts in sorted(options, key=lambda option: (len(option[0]), option[1])):
+            reason = self._explain_no_pin(facts, site, ending) if ending else ""
+            if ending and not reason:
+                self._reserve(self._build(need, facts, site, StagingKind.PIN, ending))
+            if not reason:
                 return None
-            if reason := self._explain_no_pin(facts, site, ending):
-                reasons.append(NotAsked.of(need, f"not pinned: {reason}", site))
-                continue
-            self._reserve(self._build(need, facts, site, StagingKind.PIN, ending))
-            return None
-        return reasons[0] if reasons else None
+            refusal = refusal or NotAsked.of(need, f"not pinned: {reason}", site)
+        return refusal
 
     def _is_safe(self, did: Did, site: Site, facts: CatalogueFacts) -> bool:
         """Return whether a rule keeps *did* at *site* for long enough."""
@@ -392,25 +385,18 @@ class Planner:
 
     def _find_bound_sites(self, one: LiveNeed) -> dict[Site, Did]:
         """Return the sites to which a dataset of *one* is on its way; nothing is asked for at other sites."""
-        moving = {
-            (rule.did, rule.site)
-            for facts in self.catalogues
-            for did in one.dids
-            for rule in facts.rules.get(did, ())
-            if not rule.is_ours and not rule.is_whole and rule.state in _ON_THE_WAY
-        }
-        moving |= {
-            (did, site) for did in one.dids for site in self.view.sites_with(did, DatasetState.STAGING)
-        }
-        moving |= {
-            (did, site)
-            for did in one.dids
-            for site in self._sites
-            if (did, site) in self._brought
-            # a rule may be done before a cycle has seen its data
-            and (self._brought[did, site] or not self.view.is_whole(did, site))
-        }
-        return {site: did for did, site in sorted(moving)}
+        bound: dict[Site, Did] = {}
+        for did in one.dids:
+            rules = [rule for facts in self.catalogues for rule in facts.rules.get(did, ())]
+            moving = [rule for rule in rules if rule.state in _ON_THE_WAY and not rule.is_whole]
+            sites = {rule.site for rule in moving if not rule.is_ours}
+            sites.update(self.view.sites_with(did, DatasetState.STAGING))
+            for site, is_moving in self._brought[did].items():
+                # a rule may be done before a cycle has seen its data
+                if is_moving or not self.view.is_whole(did, site):
+                    sites.add(site)
+            bound |= dict.fromkeys(sites, did)
+        return bound
 
     def _rank(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> tuple[float, ...]:
         """Return how good *site* is for all datasets of *one*; the smallest is the best."""
@@ -439,10 +425,6 @@ class Planner:
             return refuse(f"{site} {_NO_MATCH}")
         if reason := self._explain_refusal(facts, site, missing, StagingKind.STAGE):
             return refuse(reason)
-        if did := next(
-            (did for did in missing if self.view.state(did, site) is DatasetState.UNAVAILABLE), ""
-        ):
-            return refuse(f"{did} is at {site}, whose storage cannot be read now")
         joined, wanted, reason = self._split_missing(missing, facts, site)
         if reason or not wanted:
             self._joined |= joined
@@ -500,7 +482,7 @@ class Planner:
         joined: dict[tuple[Did, Site], str] = {}
         wanted: list[Did] = []
         for did in missing:
-            if (did, site) in self._brought:
+            if site in self._brought[did]:
                 own = self.table.by_key.get((did, site))
                 text = f"our request {own.rule or own.batch}" if own else "a request of this step"
                 if own and own.is_complete:
@@ -542,10 +524,8 @@ class Planner:
                 if size <= min(row[0] for row in rows) and not is_pin:
                     self._full_sites.add(site)
                 room = f": {format_bytes(taken)} are taken" if taken else ""
-                size_and_limit = (
-                    f"{format_bytes(size)} at {site} would exceed the limit of {format_bytes(limit)}"
-                )
-                return f"{size_and_limit} {what}{room}"
+                excess = f"would exceed the limit of {format_bytes(limit)}"
+                return f"{format_bytes(size)} at {site} {excess} {what}{room}"
         if self._asked_count >= limits.hour_requests and not is_pin:
             return f"{format_count(self._asked_count, 'request')} were made in the last hour, the limit"
         return ""
@@ -560,10 +540,8 @@ class Planner:
         coming, floor = self._taken[site], to_bytes(self.settings.limits.floor_tb)
         if space - coming - size >= floor:
             return ""
-        return (
-            f"{format_bytes(size)} would leave less than {format_bytes(floor)} free at {site}:"
-            f" {format_bytes(max(0, space))} are free, {format_bytes(coming)} are on their way"
-        )
+        room = f"{format_bytes(max(0, space))} are free, {format_bytes(coming)} are on their way"
+        return f"{format_bytes(size)} would leave less than {format_bytes(floor)} free at {site}: {room}"
 
     # -- both
 
@@ -581,6 +559,8 @@ class Planner:
                 return facts.answer.unread.get(did) or f"the size of {did} is unknown"
             if reason := self.table.explain_closed(did, site, kind, self.now):
                 return reason
+            if self.view.state(did, site) is DatasetState.UNAVAILABLE:
+                return f"{did} is at {site}, whose storage cannot be read now"
         if kind is StagingKind.PIN:
             return ""
         if site in self._full_sites:
@@ -625,5 +605,6 @@ class Planner:
         if batch.first.kind is StagingKind.PIN:
             self._kept |= {one.key for one in batch.requests}
         else:
-            self._brought |= dict.fromkeys((one.key for one in batch.requests), True)
+            for one in batch.requests:
+                self._brought[one.did][one.site] = True
             self._asked_count += 1

@@ -466,22 +466,19 @@ def apply_needs(table: Table, needs: LiveNeeds, now: datetime) -> Table:
 
     The demand is seen to be gone only if all schedds answered. Else the last demand counts for KEEP_NEEDS.
     """
-    rows = []
-    for one in table.requests:
-        wanting = needs.by_did.get(one.did, ())
+    return replace(table, requests=tuple(_apply_needs(one, needs, now) for one in table.requests))
+
+
+def _apply_needs(one: Request, needs: LiveNeeds, now: datetime) -> Request:
+    if wanting := needs.by_did.get(one.did):
+        count = sum(need.jobs.job_count for need in wanting)
         ran = any(need.jobs.is_running and need.jobs.running_site == one.site for need in wanting)
-        row = replace(
-            one,
-            job_count=sum(need.jobs.job_count for need in wanting),
-            wanted_at=now if wanting else one.wanted_at,
-            unwanted_since=None if wanting else one.unwanted_since or now,
-            is_used=one.is_used or (ran and one.is_complete),
-        )
-        is_kept = now - (one.wanted_at or one.asked_at) < KEEP_NEEDS
-        if not (wanting or needs.is_complete):
-            row = one if is_kept else replace(one, job_count=0)
-        rows.append(row)
-    return replace(table, requests=tuple(rows))
+        is_used = one.is_used or (ran and one.is_complete)
+        return replace(one, job_count=count, wanted_at=now, unwanted_since=None, is_used=is_used)
+    if needs.is_complete:
+        return replace(one, job_count=0, unwanted_since=one.unwanted_since or now)
+    is_kept = now - (one.wanted_at or one.asked_at) < KEEP_NEEDS
+    return one if is_kept else replace(one, job_count=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,8 @@ def update_needs(
         read_at[schedd] = now
         for one in answer:
             with suppress(BadDid):
-                dids = sorted({parse_did(text, default_scope) for text in one.datasets})
-                needs += [LiveNeed(tuple(dids), one)] if dids else []
+                dids = {parse_did(text, default_scope) for text in one.datasets}
+                needs.append(LiveNeed(tuple(sorted(dids)), one))
     missing = answers if isinstance(answers, str) else "the collector does not list it any more"
     for schedd, at in previous.read_at.items():
         if schedd not in read_at and now - at < KEEP_NEEDS:
