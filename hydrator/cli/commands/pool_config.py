@@ -1,7 +1,6 @@
 """``hydrator pool-config``: print HTCondor configuration for a pool."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,20 +9,12 @@ from hydrator.config import load
 from hydrator.submit.pool_config import negotiator_config, schedd_config, startd_config
 
 
-class PoolRole(StrEnum):
-    """HTCondor daemons that read the printed configuration."""
-
-    ALL = "all"
-    SCHEDD = "schedd"
-    STARTD = "startd"
-    NEGOTIATOR = "negotiator"
-
-
 def pool_config(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     role: Annotated[
-        PoolRole, typer.Option(help="The HTCondor daemons that read the printed configuration.")
-    ] = PoolRole.ALL,
+        Literal["all", "schedd", "startd", "negotiator"],
+        typer.Option(help="The HTCondor daemons that read the printed configuration."),
+    ] = "all",
     rank_only: Annotated[
         bool, typer.Option("--rank-only", help="Only rank slots by data; change no job's Requirements.")
     ] = False,
@@ -40,10 +31,10 @@ def pool_config(
     """
     settings = load(config)
     texts = {
-        PoolRole.SCHEDD: schedd_config(settings, rank_only=rank_only, job_rank=job_rank),
-        PoolRole.STARTD: startd_config(rank_only=rank_only),
-        PoolRole.NEGOTIATOR: negotiator_config(rank_only=rank_only),
+        "schedd": schedd_config(settings, rank_only=rank_only, job_rank=job_rank),
+        "startd": startd_config(rank_only=rank_only),
+        "negotiator": negotiator_config(rank_only=rank_only),
     }
     for part, text in texts.items():
-        if role in {part, PoolRole.ALL}:
+        if role in (part, "all"):
             print(text)
