@@ -32,17 +32,11 @@ _UNNEEDED_LEVELS = {
 def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:
     """Check that the collector answers queries; yield nothing if it does."""
     answer = collector.ping("collector", "READ")
-    if not answer.is_allowed and answer.identity is None:
+    if not answer.is_allowed:
+        reason = f"; {answer.reason}" if answer.identity is None else ""
         yield failure(
             subject,
-            f"the pool cannot be examined: {answer.reason}",
-            "create a token: docs/operators/install.md; give the token to the daemon:"
-            " docs/operators/service.md",
-        )
-    elif not answer.is_allowed:
-        yield failure(
-            subject,
-            f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined",
+            f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined{reason}",
             _denial_advice("collector", "READ", answer, "or give the daemon another token"),
         )
 

@@ -209,7 +209,7 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             Pool(unknown="no token, we are uid 7"),
             Level.FAIL,
             "no token, we are uid 7",
-            "operators/service",
+            "give the daemon a valid token of this pool: docs/operators/credentials.md#idtokens",
         ),
         (Pool(slots_there=[]), Level.WARN, "lists no slot", ""),
         (
