@@ -33,12 +33,8 @@ def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Find
     """Check that the collector answers queries; yield nothing if it does."""
     answer = collector.ping("collector", "READ")
     if not answer.is_allowed:
-        reason = f"; {answer.reason}" if answer.identity is None else ""
-        yield failure(
-            subject,
-            f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined{reason}",
-            _denial_advice("collector", "READ", answer, "or give the daemon another token"),
-        )
+        effect = ": the pool cannot be examined" + (f"; {answer.reason}" if answer.identity is None else "")
+        yield _refusal(subject, "queries", "READ", answer, "or give the daemon another token", effect)
 
 
 def _identity_text(answer: Authorization) -> str:
@@ -47,14 +43,17 @@ def _identity_text(answer: Authorization) -> str:
     return f"{answer.identity} by {answer.method or 'no method'}"
 
 
-def _denial_advice(daemon: str, level: str, answer: Authorization, otherwise: str) -> str:
-    """Return advice after a denial: a token, or the line that adds the identity to the allow list."""
+def _refusal(
+    subject: str, what: str, level: str, answer: Authorization, otherwise: str, effect: str = ""
+) -> Finding:
+    """Return the failure of a collector that refuses *what*, with the line that allows it or another cure."""
+    message = f"refuses {what} ({level}) from {_identity_text(answer)}{effect}"
     if answer.identity is None:
-        return "give the daemon a valid token of this pool: docs/operators/credentials.md#idtokens"
-    if answer.token_limit_advice:
-        return answer.token_limit_advice
-    line = allow_line(daemon, level, answer.identity)
-    return f"add this line unchanged to the {daemon}'s configuration: {line}; {otherwise}"
+        todo = "give the daemon a valid token of this pool: docs/operators/credentials.md#idtokens"
+    else:
+        line = allow_line("collector", level, answer.identity)
+        todo = f"add this line unchanged to the collector's configuration: {line}; {otherwise}"
+    return failure(subject, message, answer.token_limit_advice or todo)
 
 
 def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
@@ -72,26 +71,23 @@ def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str
 
 def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Finding]:
     answer = pool.ping("collector", "NEGOTIATOR", collector)
-    identity = _identity_text(answer)
     if answer.is_allowed:
         yield advice(
             f"collector {collector}",
-            f"accepts slot merges (NEGOTIATOR) from {identity}; this level also lets the client "
-            f"{_UNNEEDED_LEVELS['NEGOTIATOR']}: HTCondor has no narrower level",
+            f"accepts slot merges (NEGOTIATOR) from {_identity_text(answer)}; this level also lets the"
+            f" client {_UNNEEDED_LEVELS['NEGOTIATOR']}: HTCondor has no narrower level",
             "protect the client's token like the negotiator's; if every slot has a hook,"
             " switch publish.slot_merge off: docs/operators/other-pools.md",
         )
     else:
-        yield failure(
+        yield _refusal(
             f"collector {collector}",
-            f"refuses slot merges (NEGOTIATOR) from {identity}: slots without a hook get no attributes",
-            _denial_advice(
-                "collector",
-                "NEGOTIATOR",
-                answer,
-                "never add the line to the configuration of the whole pool; create the token with"
-                " -authz NEGOTIATOR; or switch publish.slot_merge off: docs/operators/other-pools.md",
-            ),
+            "slot merges",
+            "NEGOTIATOR",
+            answer,
+            "never add the line to the configuration of the whole pool; create the token with"
+            " -authz NEGOTIATOR; or switch publish.slot_merge off: docs/operators/other-pools.md",
+            ": slots without a hook get no attributes",
         )
 
 
@@ -113,13 +109,8 @@ def check_advertise_access(
                     + "".join(f" -authz {one}" for one in needed),
                 )
     else:
-        yield failure(
-            subject,
-            f"refuses site ads (DAEMON) from {identity}",
-            _denial_advice(
-                "collector", "DAEMON", answer, "never add the line to the configuration of the whole pool"
-            ),
-        )
+        otherwise = "never add the line to the configuration of the whole pool"
+        yield _refusal(subject, "site ads", "DAEMON", answer, otherwise)
 
 
 FIRST_WITH_FIX = (25, 13, 2)
