@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 from hydrator.diagnostics.check.findings import (
@@ -17,6 +18,7 @@ from hydrator.domain.ads import contract
 from hydrator.domain.model import Site
 from hydrator.domain.text import format_count
 
+_advice, _warning = partial(advice, "slots"), partial(warning, "slots")
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",
     contract.SOURCE, contract.SITE, contract.AS_OF, contract.GENERATION,
@@ -30,11 +32,10 @@ def check_slots(
     """Examine the slots. Leave out findings that the failure of one of *failed_subjects* explains."""
     listed = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
     if not listed:
-        yield warning("slots", "the collector lists no slot", "check htcondor.collector")
+        yield _warning("the collector lists no slot", "check htcondor.collector")
         return
     for reason, names in _group_by(listed, "SlotBrokenReason").items():
-        yield advice(
-            "slots",
+        yield _advice(
             f"{format_count(len(names), 'slot')} broken, {name_list(names)}: {reason}",
             "no job can run there: correct the startd's configuration",
         )
@@ -44,8 +45,7 @@ def check_slots(
         yield from _check_unhydrated(slots, inputs, sites)
     yield from _check_hook_sites(slots, inputs.slot_attributes, sites)
     for trouble, names in _group_by(slots, contract.ERROR).items():  # the startd's log does not show them
-        yield warning(
-            "slots",
+        yield _warning(
             f"the hook fails at {format_count(len(names), 'slot')}, {name_list(names)}: {trouble}",
             'see the section "When nothing arrives" of docs/operators/glideins.md',
         )
@@ -71,8 +71,7 @@ def _check_sites(
         if site_of(slot, inputs.slot_attributes) is None and not slot.get(contract.ERROR)
     ]
     if homeless:
-        yield warning(
-            "slots",
+        yield _warning(
             f"{len(homeless)} of the slots name no site: {name_list(homeless)}",
             f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
         )
@@ -85,15 +84,13 @@ def _check_sites(
         same_name += f"; no slot is at {name_list(empty)}, which the catalogues list"
     served = {site_of(slot, inputs.slot_attributes) for slot in slots if slot.get(contract.AS_OF) is not None}
     if reading := (slot_sites - sites) & served:
-        yield advice(
-            "slots",
+        yield _advice(
             f"no catalogue lists the sites {name_list(reading)}: they have slots and no storage, so"
             " their jobs read from elsewhere",
             same_name,
         )
     if bare := slot_sites - sites - served:
-        yield advice(
-            "slots",
+        yield _advice(
             f"no catalogue lists the sites {name_list(bare)}, and their slots have no attributes: jobs with"
             " datasets may not read from elsewhere there",
             f"install the hook there: docs/operators/glideins.md; {same_name}",
@@ -120,8 +117,7 @@ def _check_hook_sites(
             names.setdefault((own, str(given)), []).append(str(slot["Name"]))
     for (own, given), those in sorted(names.items()):
         slots_there = format_count(len(those), "slot")
-        yield warning(
-            "slots",
+        yield _warning(
             f"at {own} the hook of {slots_there} prints the ad of {given}: {name_list(those)}",
             "correct the hook's --site there: docs/operators/glideins.md",
         )
@@ -143,8 +139,7 @@ def _check_unhydrated(
         merge_advice = (
             "; or find out why the daemon does not merge these slots: docs/operators/other-pools.md"
         )
-        yield warning(
-            "slots",
+        yield _warning(
             f"{len(names)} of the slots at known sites have no DataLocality attributes: {name_list(names)}",
             "install the hook there: docs/operators/glideins.md"
             + (merge_advice if inputs.is_merging else ""),
@@ -173,15 +168,13 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
     refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]
     without_clause = [name for name, clause in has_clause.items() if not clause and via[name] == "hook"]
     if refusing:
-        yield warning(
-            "slots",
+        yield _warning(
             f"{len(refusing)} slots have a START with {contract.HERE} and no hook: their startds have no"
             f" dataset attributes and refuse every job with datasets: {name_list(refusing)}",
             "remove the clause from START there, or install the hook: docs/operators/other-pools.md",
         )
     if without_clause:
-        yield warning(
-            "slots",
+        yield _warning(
             f"{len(without_clause)} slots with a hook have a START without {contract.HERE}:"
             " after the data left the site, a claimed slot may still start jobs for CLAIM_WORKLIFE:"
             f" {name_list(without_clause)}",
@@ -203,8 +196,7 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
         and slot.get("TotalSlotCpus") != 1
     ]
     if slow:
-        yield advice(
-            "slots",
+        yield _advice(
             f"{format_count(len(slow), 'partitionable slot')} without a hook: each starts only one"
             " job with datasets per merge or per negotiation cycle,"
             f" whichever takes longer: {name_list(slow)}",
