@@ -54,11 +54,14 @@ def _cause_of(clause: Clause, default: MismatchCause) -> MismatchCause:
     return kinds.pop() if len(kinds) == 1 and words <= _GENERATED_WORDS else default
 
 
+_RESOURCE = {
+    MismatchCause.CORES: "Cpus",
+    MismatchCause.MEMORY: "Memory",
+    MismatchCause.DISK: "Disk",
+    MismatchCause.GPUS: "GPUs",
+}
 _RESOURCE_ATTRIBUTES: Mapping[MismatchCause, AbstractSet[str]] = {
-    MismatchCause.CORES: {"cpus", "requestcpus"},
-    MismatchCause.MEMORY: {"memory", "requestmemory"},
-    MismatchCause.DISK: {"disk", "requestdisk"},
-    MismatchCause.GPUS: {"gpus", "requestgpus"},
+    **{cause: {name.lower(), f"request{name.lower()}"} for cause, name in _RESOURCE.items()},
     MismatchCause.PLATFORM: {"arch", "opsys", "hasfiletransfer", "filesystemdomain"},
 }
 
@@ -164,14 +167,6 @@ def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:
                 f" the job requests {requested_amount(cause, job)}"
             )
     return "; ".join(parts) or "other jobs use these slots"
-
-
-_RESOURCE = {
-    MismatchCause.CORES: "Cpus",
-    MismatchCause.MEMORY: "Memory",
-    MismatchCause.DISK: "Disk",
-    MismatchCause.GPUS: "GPUs",
-}
 
 
 def _resource_text(cause: MismatchCause, job: JobFacts, groups: Sequence[SlotGroup]) -> str:
