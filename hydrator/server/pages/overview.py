@@ -31,16 +31,10 @@ SHOWN_HOURS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class ShareChart:
-    """A bar chart with a bar for each of *spans* that has a share; the axis ends at ``end``.
-
-    ``unit`` is days (UTC) or hours, ``bar_width`` and ``height`` are pixels.
-    """
+    """A bar chart with a bar for each of *spans* that has a share; ``unit`` is days (UTC) or hours."""
 
     spans: Sequence[LocalityHour]
     unit: str
-    bar_width: int
-    end: datetime
-    height: int = 40
 
     @property
     def shares(self) -> list[float]:
@@ -59,8 +53,7 @@ def build_charts(overview: LocalityOverview, now: datetime) -> list[ShareChart]:
     hours = [begin_of_hour(now) - timedelta(hours=age) for age in reversed(range(SHOWN_HOURS))]
     known = {span.started_at: span for span in overview.hours}
     by_hour = [known.get(hour) or LocalityHour(hour) for hour in hours]
-    last_day = overview.days[-1].started_at if overview.days else now
-    charts = ShareChart(by_hour, "hours", 5, now), ShareChart(overview.days, "days", 8, last_day)
+    charts = ShareChart(by_hour, "hours"), ShareChart(overview.days, "days")
     return [chart for chart in charts if chart.shares]
 
 
