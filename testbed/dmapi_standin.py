@@ -18,6 +18,8 @@ from .loopback import LoopbackRequest, LoopbackServer
 
 CLIENT, SECRET = "hydrator", "not-a-real-secret"
 DM_AUDIENCE, SC_AUDIENCE = "data-management-api", "site-capabilities-api"
+FILE_BYTES = 1000
+TOKEN_SECONDS = 3600.0
 
 
 @dataclass
@@ -27,13 +29,9 @@ class Habits:
     shape: str = "2026"  # of locate: "2024" a record, "2025" a list, "2026" with is_dataset
     status: int | None = None  # every answer but tokens
     html: bool = False  # the ingress answers instead
-    token_seconds: float = 3600.0
     unknown_is_empty: bool = False  # locate of an unknown DID answers 200 []
     cut_at: int | None = None  # the longest list it gives, whatever limit says
-    without_area: bool = False  # locate names no storage area
     next_page: bool = False
-    retry_after: str | None = None
-    fails: int = 0  # so many answers are 503 first
     lost: set[str] = field(default_factory=set)  # DIDs whose locate answers 500
     no_metadata: set[str] = field(default_factory=set)  # DIDs whose metadata answers 500
     denied: set[str] = field(default_factory=set)  # namespaces
@@ -48,7 +46,6 @@ class Held:
     at: dict[str, int | range]
     kind: str = "DATASET"
     is_open: bool = False
-    bytes_each: int = 1000
 
 
 class DmapiStandIn:
@@ -144,16 +141,12 @@ class DmapiStandIn:
         if form.get("grant_type") != "client_credentials":
             return httpx.Response(400, json={"error": "unsupported_grant_type"})
         token = f"eyJ-token-{len(self._tokens)}"
-        self._tokens[token] = form.get("audience", ""), time.monotonic() + self.habits.token_seconds
-        return httpx.Response(200, json={"access_token": token, "expires_in": self.habits.token_seconds})
+        self._tokens[token] = form.get("audience", ""), time.monotonic() + TOKEN_SECONDS
+        return httpx.Response(200, json={"access_token": token, "expires_in": TOKEN_SECONDS})
 
     def _refuse(self, request: httpx.Request) -> httpx.Response | None:
         """Return the answer of a service that has other habits, or does not accept the token."""
         habits = self.habits
-        if habits.fails > 0 or habits.status == 503:
-            habits.fails -= 1
-            after = habits.retry_after
-            return httpx.Response(503, text="try later", headers={"Retry-After": after} if after else {})
         if habits.html:
             return httpx.Response(200, html="<html><h1>Welcome to nginx!</h1></html>")
         if habits.status:
@@ -212,10 +205,8 @@ class DmapiStandIn:
         here = held.at[storage]
         numbers = range(here) if isinstance(here, int) else here
         names = [name] if held.kind == "FILE" else [f"{name}/table.{n}" for n in numbers]
-        entry: dict[str, Any] = {"identifier": storage}
-        if not self.habits.without_area:
-            area = next((a["id"] for a in self.areas if a.get("name") == storage), "unknown-area")
-            entry["associated_storage_area_id"] = area
+        area = next((a["id"] for a in self.areas if a.get("name") == storage), "unknown-area")
+        entry: dict[str, Any] = {"identifier": storage, "associated_storage_area_id": area}
         replicas = self._shuffle([_pfn(storage, namespace, each) for each in names])
         entry["replicas"] = replicas[: self.habits.cut_at]
         if self.habits.shape == "2026":
@@ -233,7 +224,7 @@ class DmapiStandIn:
             "did_type": held.kind,
             "is_open": held.is_open,
             "length": held.files,
-            "bytes": held.files * held.bytes_each,
+            "bytes": held.files * FILE_BYTES,
         }
         return httpx.Response(200, json={"scope": scope, "name": name, **row})
 

@@ -44,10 +44,6 @@ echo "-"
 """
 
 
-class Ended(Exception):
-    """The glidein ended at its start, because a script failed."""
-
-
 @dataclass(frozen=True)
 class Ran:
     """The result of one run of a script."""
@@ -72,15 +68,8 @@ class Glidein:
         self.wrapper = write_program(folder / "script_wrapper.sh", WRAPPER)
 
     def start(self, script: str, **environ: str) -> Ran:
-        """Run the scripts for the first time.
-
-        Raises:
-            Ended: a script ended with a status other than 0.
-        """
-        ran = self._run([str(self.client / script), str(self.config), "client"], environ)
-        if ran.status:
-            raise Ended(ran.err)
-        return ran
+        """Run the script for the first time."""
+        return self._run([str(self.client / script), str(self.config), "client"], environ)
 
     def periodic(self, script: str, **environ: str) -> Ran:
         """Run the script later, as the startd does."""

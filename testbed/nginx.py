@@ -55,8 +55,8 @@ class Nginx(Served):
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, folder: Path, upstream: str, certificate: Path, key: Path, *, keeps: int = 5) -> Self:
-        """Start a server before *upstream*, ``host:port``; it caches ads for *keeps* seconds.
+    def start(cls, folder: Path, upstream: str, certificate: Path, key: Path) -> Self:
+        """Start a server before *upstream*, ``host:port``; it caches ads for a second.
 
         Raises:
             Unavailable: there is no nginx to start and none to download.
@@ -68,7 +68,7 @@ class Nginx(Served):
         yours = {
             "proxy_cache_path /run/nginx-classad-hydrator ": f"proxy_cache_path {folder}/cache ",
             "server 127.0.0.1:8471;": f"server {upstream};",
-            "proxy_cache_valid 200 5s;": f"proxy_cache_valid 200 {keeps}s;",
+            "proxy_cache_valid 200 5s;": "proxy_cache_valid 200 1s;",
             "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
             "/etc/nginx/classad-hydrator.pem": str(certificate),
             "/etc/nginx/classad-hydrator.key": str(key),

@@ -72,7 +72,7 @@ def ask(behind, keys, tmp_path_factory):
     trust = ssl.create_default_context()
     ca.configure_trust(trust)
     with HttpServer(behind) as server, needs("nginx"):
-        nginx = Nginx.start(folder / "run", server.url.removeprefix("http://"), pem, key, keeps=1)
+        nginx = Nginx.start(folder / "run", server.url.removeprefix("http://"), pem, key)
         with nginx, httpx.Client(base_url=nginx.url, verify=trust, trust_env=False, timeout=30) as client:
 
             def asking(site, who, path="/v1/sites/{}/ad", **headers):

@@ -66,7 +66,6 @@ def test_hook_prints_nothing_at_the_start_of_a_glidein(glidein):
 
 
 def test_periodic_block_of_the_hook_has_a_tag_of_its_own(glidein):
-    glidein.start(NAME)
     ran = glidein.periodic(NAME)
     trouble, ours, theirs = blocks(ran.out)
     assert trouble.strip() == "DataLocalityError = undefined\n- trouble"
