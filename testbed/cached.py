@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -78,17 +78,25 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 '''
 
 
-def install_wheels(home: Path, lock: Path, what: str) -> None:
-    """Let pip put exactly the wheels of *lock* into the folder *home*.
+def run_pip(what: str, *words: str | Path, python: str | Path = sys.executable, path: str = "") -> None:
+    """Run pip with *words* and without dependencies, by *python* and with *path* as its PYTHONPATH.
 
     Raises:
         Unavailable: most often for lack of a package index; the text begins with *what*.
     """
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    wanted = ["--only-binary=:all:", "--no-deps", "--require-hashes", "-r", str(lock), "--target", str(home)]
-    done = subprocess.run([*pip, *wanted], check=False, capture_output=True, text=True)
+    environment = {**os.environ, "PIP_ROOT_USER_ACTION": "ignore", **({"PYTHONPATH": path} if path else {})}
+    options = ("--quiet", "--disable-pip-version-check", "--no-deps")
+    done = subprocess.run(
+        [python, "-m", "pip", *words, *options], check=False, capture_output=True, text=True, env=environment
+    )
     if done.returncode != 0:
-        raise Unavailable(f"cannot install {what}: {done.stderr.strip()[-600:]}")
+        raise Unavailable(f"cannot get {what}: {done.stderr.strip()[-600:]}")
+
+
+def install_wheels(home: Path, lock: Path, what: str) -> None:
+    """Let pip put exactly the wheels of *lock* into the folder *home*; see :func:`run_pip`."""
+    where = ("--target", home, "--no-compile", "--only-binary=:all:")
+    run_pip(what, "install", *where, "--require-hashes", "-r", lock)
 
 
 def venv_python(name: str, lock: Path, *options: str) -> Path:
@@ -100,19 +108,8 @@ def venv_python(name: str, lock: Path, *options: str) -> Path:
 
     def build(home: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, capture_output=True)
-        pip: Sequence[str] = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        words = [
-            *pip,
-            "--disable-pip-version-check",
-            "--no-deps",
-            "--require-hashes",
-            *options,
-            "-r",
-            str(lock),
-        ]
-        done = subprocess.run(words, check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise Unavailable(f"cannot install {name}: {done.stderr.strip()[-600:]}")
+        python = home / "bin" / "python"
+        run_pip(name, "install", "--require-hashes", *options, "-r", lock, python=python)
 
     # other files of the same versions need no other environment
     pins = re.sub(rb" \\\n +--hash=\S+", b"", lock.read_bytes())
@@ -138,17 +135,8 @@ def source_archive(project: str, version: str, sha256: str, *, backend: str) -> 
         stand_in.mkdir(parents=True)
         (stand_in / "__init__.py").touch()
         (stand_in / f"{module}.py").write_text(_NO_BUILD, "utf-8")
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        options = ["--no-binary", ":all:", "--no-build-isolation", "--dest", scratch]
-        done = subprocess.run(
-            [*pip, *options, f"{project}=={version}"],
-            check=False,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(stand_in.parent)},
-        )
-        if done.returncode != 0:
-            raise Unavailable(f"cannot download the source of {project}: {done.stderr.strip()[-600:]}")
+        wanted = ("--no-binary", ":all:", "--no-build-isolation", "--dest", scratch, f"{project}=={version}")
+        run_pip(f"the source of {project}", "download", *wanted, path=str(stand_in.parent))
         source = Path(scratch) / f"{project}-{version}.tar.gz"
         if hashlib.sha256(source.read_bytes()).hexdigest() != sha256:
             raise Unavailable(f"{source.name} is not the file it was")

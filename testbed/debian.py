@@ -3,14 +3,15 @@
     ${XDG_CACHE_HOME:-~/.cache}/classad-hydrator/sid        25.14 and whatever follows it
     ${XDG_CACHE_HOME:-~/.cache}/classad-hydrator/trixie     23.9
 
-The mirror is the machine's own, read from its apt sources; if those name none, debootstrap's default.
+The mirror is the machine's own; if it has none, debootstrap's default.
 """
 
 import os
+import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from .cached import Unavailable, cache_folder, lock_file
@@ -57,68 +58,22 @@ def version(done: Path) -> str:
 
 
 def mirror() -> str | None:
-    """Return the Debian mirror that this machine installs from, or None if its apt sources name none.
+    """Return the Debian mirror that apt installs from here, or None if this is no Debian.
 
-    Reads one-line and deb822 sources (sources.list(5)) and takes the first that serves ``main`` of the
-    machine's own release; security and third-party archives have other suites or components.
+    It is that of the machine's own release; security updates and archives of others are not.
     """
-    etc = Path("/etc")
-    release = _os_release(etc / "os-release")
-    if release.get("ID") != "debian":
+    if not shutil.which("apt-get"):
         return None
-    wanted = release.get("VERSION_CODENAME", ""), "stable", "testing", "unstable", "sid"
-    folder = etc / "apt" / "sources.list.d"
-    sources = [*_one_line(etc / "apt" / "sources.list")]
-    for file in sorted(folder.glob("*.list")):
-        sources += _one_line(file)
-    for file in sorted(folder.glob("*.sources")):
-        sources += _deb822(file)
-    for uri, suites, components in sources:
-        if "main" in components and any(suite in wanted for suite in suites) and ":" in uri:
-            return uri
+    release = platform.freedesktop_os_release()
+    wanted = {release.get("VERSION_CODENAME", ""), "stable", "testing", "unstable", "sid"}
+    targets = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)"]
+    for _ in range(2):
+        for line in subprocess.run(targets, capture_output=True, text=True, check=True).stdout.splitlines():
+            uri, suite, component, origin = line.split(" ", 3)
+            if (component, origin) == ("main", "Debian") and suite in wanted:
+                return uri
+        quietly(["apt-get", "update"])  # apt has no list yet
     return None
-
-
-_Source = tuple[str, list[str], list[str]]
-
-
-def _one_line(file: Path) -> Iterator[_Source]:
-    """Return URI, suites and components of every ``deb [options] uri suite component…`` line."""
-    if not file.is_file():
-        return
-    for line in file.read_text("utf-8", "replace").splitlines():
-        found = re.match(r"\s*deb\s+(?:\[[^\]]*\]\s*)?(\S+)\s+(\S+)\s+([^#]*)", line)
-        if found:
-            yield found[1], [found[2]], found[3].split()
-
-
-def _deb822(file: Path) -> Iterator[_Source]:
-    """Return URI, suites and components of every stanza that is enabled and serves packages."""
-    for stanza in re.split(r"\n\s*\n", file.read_text("utf-8", "replace")):
-        fields: dict[str, str] = {}
-        name = ""
-        for line in stanza.splitlines():
-            if line.startswith("#"):
-                continue
-            if line[:1].isspace() and name:
-                fields[name] += " " + line.strip()
-            elif ":" in line:
-                name, _, value = line.partition(":")
-                name = name.strip().lower()
-                fields[name] = value.strip()
-        if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes").lower() not in {
-            "no",
-            "false",
-        }:
-            for uri in fields.get("uris", "").split():
-                yield uri, fields.get("suites", "").split(), fields.get("components", "").split()
-
-
-def _os_release(file: Path) -> dict[str, str]:
-    if not file.is_file():
-        return {}
-    pairs = (line.partition("=") for line in file.read_text("utf-8").splitlines())
-    return {name: value.strip("\"'") for name, _, value in pairs}
 
 
 def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:

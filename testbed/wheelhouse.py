@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, requires
@@ -13,7 +12,7 @@ from build import ProjectBuilder
 from packaging.requirements import Requirement
 from pyproject_hooks import quiet_subprocess_runner
 
-from .cached import Unavailable, built
+from .cached import built, run_pip
 
 ROOT = Path(__file__).parents[1]
 PYTHON = "3.11"
@@ -100,13 +99,8 @@ def _fetch(home: Path, python: str = PYTHON) -> None:
     home.mkdir()
     lock = home / "runtime.lock"
     lock.write_text(runtime_lock(), "utf-8")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    options = ["--only-binary=:all:", "--python-version", python, "--require-hashes", "-r", str(lock)]
-    done = subprocess.run(
-        [*command, *options, "--dest", str(home)], check=False, capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        raise Unavailable(f"cannot fetch our dependencies: {done.stderr.strip()[-600:]}")
+    wanted = ("--only-binary=:all:", "--python-version", python, "--require-hashes", "-r", lock)
+    run_pip("our dependencies", "download", *wanted, "--dest", home)
 
 
 def main(folder: Path) -> int:
