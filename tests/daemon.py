@@ -13,6 +13,7 @@ from testbed.installation import HYDRATOR, run_hydrator
 from testbed.metrics import total
 from testbed.patience import LIMIT_SECONDS, wait_for
 from testbed.ports import free_port
+from testbed.processes import end
 
 
 class Running:
@@ -100,6 +101,10 @@ class Running:
         config = str(self.folder / "config.toml")
         return run_hydrator([*words, "-c", config])
 
+    def reads_back(self) -> bool:
+        """Return whether the last cycle has read back, from its files and over HTTP, what it published."""
+        rows = json.loads(self.command("status", "--json").stdout)["cycle"]["publishers"]
+        return {row["name"]: row["error"] for row in rows} == {"file": None, "http": None}
+
     def end(self, how: int = signal.SIGTERM) -> int:
-        self.process.send_signal(how)
-        return self.process.wait(LIMIT_SECONDS)
+        return end(self.process, LIMIT_SECONDS, how)

@@ -15,13 +15,7 @@ class Daemon(Running):
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int | None:
         """End the process, if there is one; kill it if it does not end."""
-        if not self.alive:
-            return None
-        try:
-            return self.end(how)
-        finally:
-            self.process.kill()
-            self.process.wait()
+        return self.end(how) if self.alive else None
 
     def within(self, name: str) -> Path:
         """Return the folder of the daemon called *name*, as the daemon sees it."""

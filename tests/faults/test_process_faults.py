@@ -78,24 +78,6 @@ def test_nothing_can_be_written_not_even_the_log_and_what_needs_no_disk_goes_on(
     assert daemon.stop() == 0
 
 
-def claims(ad: str | None) -> list[str]:
-    return [line for line in (ad or "").splitlines() if not line.startswith("DataLocalityAsOf = ")]
-
-
-def test_ads_stay_while_the_daemon_is_away_and_when_it_returns_without_its_catalogue(made):
-    """Labels of node-feature-discovery (1752) went with the process that reported them."""
-    daemon = made()
-    assert daemon.stop() == 0
-    before = {site: daemon.file(site) for site in SITES}
-    assert all("'lofar:L1'=\"AVAILABLE\"" in (ad or "") for ad in before.values()), "an ad went with it"
-    (daemon.folder / "catalogue.json").unlink()
-    daemon.start()
-    for read in (daemon.file, daemon.served):
-        assert {site: claims(read(site)) for site in SITES} == {
-            site: claims(ad) for site, ad in before.items()
-        }
-
-
 class Mounted(Daemon):
     """A daemon with a small disk of its own in place of one of its folders."""
 

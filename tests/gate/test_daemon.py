@@ -21,6 +21,7 @@ def test_daemon_follows_the_catalogue_file_and_ends_on_sigterm(daemon):
     assert {path: page.status_code for path, page in pages.items()} == dict.fromkeys(pages, 200)
     assert all("lofar:L2" in pages[path].text for path in ("/site?site=CAM", "/dataset?did=lofar:L2"))
     assert daemon.end() == 0
+    assert "lofar:L2" in (daemon.folder / "ads" / "CAM.ad").read_text(), "an ad went with its daemon"
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines()]
     assert [line["event"] for line in (lines[0], lines[-1])] == ["running", "stopped"]
     changed = [line for line in lines if line["event"] == "cycle"]
@@ -78,12 +79,7 @@ def test_daemon_publishes_over_https_and_ends_if_its_certificate_is_invalid(daem
     daemon.configure('tls_certificate = "pem"\ntls_key = "key"')
     daemon.scheme = "https"
     daemon.start()
-
-    def read_back() -> bool:
-        rows = json.loads(daemon.command("status", "--json").stdout)["cycle"]["publishers"]
-        return {row["name"]: row["error"] for row in rows} == {"file": None, "http": None}
-
-    wait_for(read_back, "a cycle that reads back what it serves")
+    wait_for(daemon.reads_back, "a cycle that reads back what it serves")
     assert daemon.end() == 0
     (tmp_path / "pem").write_text("no certificate")
     refused = daemon.command("run")
