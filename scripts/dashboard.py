@@ -64,9 +64,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Time of a cycle, 95 %", "s", "timeseries", [
             ("histogram_quantile(0.95, sum by (le) (rate(hydrator_cycle_seconds_bucket[$__rate_interval])))", "cycle"),
         ]),
-        ("Unseen datasets, and names that differ in letter case", "short", "timeseries",
-         [("hydrator_unseen_datasets", "unseen"), ("hydrator_clashing_datasets", "clashing"),
-          ("hydrator_misspelt_datasets", "misspelt")]),
+        ("Unseen datasets", "short", "timeseries", [("hydrator_unseen_datasets", "unseen")]),
     )),
     ("Published data", (
         ("Datasets by state", "short", "timeseries",
@@ -133,8 +131,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
          [(f"sum by (site, kind) (hydrator_staging_open_requests{{{SITE}}})", "{{site}} {{kind}}")]),
         ("Bytes on their way", "bytes", "timeseries",
          [(f"hydrator_staging_in_flight_bytes{{{SITE}}}", "{{site}}")]),
-        ("Proposed, or waiting for approval", "bytes", "timeseries",
-         [(f"hydrator_staging_planned_bytes{{{SITE}}}", "{{site}}: {{reason}}")]),
         ("Requests by outcome", "short", "timeseries",
          [("sum by (outcome) (increase(hydrator_staging_requests_total[$__rate_interval]))", "{{outcome}}")]),
         ("Bytes asked for, staged, and unused", "bytes", "timeseries",

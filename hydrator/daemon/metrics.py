@@ -117,15 +117,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "Missing datasets that stay published at a site until further polls confirm the loss.",
         ("site",),
     ),
-    (
-        "clashing_datasets",
-        (
-            "Datasets that the daemon does not advertise, because their names differ from each other only in"
-            " letter case."
-        ),
-        (),
-    ),
-    ("misspelt_datasets", "Datasets in demand that catalogues have only in another letter case.", ()),
     ("unconfirmed_ads", "Site ads that the daemon sent but could not read back.", ("publisher",)),
     (
         "rejected_ads",
@@ -172,14 +163,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("staging_open_requests", "Requests of data that have not ended.", ("site", "kind")),
     ("staging_in_flight_bytes", "Bytes on their way because of requests.", ("site",)),
     ("staging_stuck_requests", "Requests that are stuck for longer than a day.", ("site",)),
-    (
-        "staging_planned_bytes",
-        (
-            "Bytes that staging would ask for or pin, by reason for which it does not: mode (propose), or"
-            " approval (a request waits for a person)."
-        ),
-        ("site", "reason"),
-    ),
     (
         "staging_unserved_jobs",
         "Jobs for whose data nothing is asked, because of a limit or a missing fact.",
@@ -310,8 +293,6 @@ def _record_demand(metrics: Instruments, view: CycleView) -> None:
     for origin, count in view.demand.by_origin.items():
         metrics.set("demanded_datasets", count, origin)
     metrics.set("unseen_datasets", len(view.demand.unseen))
-    metrics.set("clashing_datasets", sum(map(len, view.demand.clashes)))
-    metrics.set("misspelt_datasets", len(view.demand.misspelt))
 
 
 def _record_site(metrics: Instruments, site: SiteView) -> None:

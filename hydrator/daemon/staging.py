@@ -27,7 +27,6 @@ _REPLACED_GAUGES = (
     "staging_open_requests",
     "staging_stuck_requests",
     "staging_in_flight_bytes",
-    "staging_planned_bytes",
     "staging_limit_used_ratio",
 )
 
@@ -66,7 +65,6 @@ class StagingMetrics:
         self._metrics.set("staging_unserved_jobs", unserved_jobs)
         with self._metrics.replacing(*_REPLACED_GAUGES):
             self._set_requests(overview)
-            self._set_plans(overview)
             self._set_limits(overview)
 
     def _count_ends(self, overview: StagingOverview) -> None:
@@ -95,13 +93,6 @@ class StagingMetrics:
                 self._metrics.set("staging_open_requests", counts[site, kind], site, kind.value)
             self._metrics.set("staging_stuck_requests", stuck[site], site)
             self._metrics.set("staging_in_flight_bytes", in_flight.get(site, 0), site)
-
-    def _set_plans(self, overview: StagingOverview) -> None:
-        sums: Tally[tuple[Site, str]] = Tally()
-        for row in overview.planned:
-            sums[row.first.site, "approval" if row.mode == "approve" else "mode"] += row.bytes
-        for (site, reason), size in sums.items():
-            self._metrics.set("staging_planned_bytes", size, site, reason)
 
     def _set_limits(self, overview: StagingOverview) -> None:
         shares: dict[str, float] = {}

@@ -11,7 +11,7 @@ from hydrator.daemon.staging import StagingMetrics
 from hydrator.domain.staging_ports import RefusalKind, RequestState
 from hydrator.staging.overview import LimitRow
 from tests.factories import CAM, L1, L2, OSO
-from tests.staging_world import ANN, TERABYTE, StagingWorld, need, policy, run
+from tests.staging_world import ANN, TERABYTE, StagingWorld, need, run
 
 
 class Recorder:
@@ -56,16 +56,6 @@ def test_stuck_request_counts_at_its_site(recorder):
     assert recorder.value("stuck_requests", site=CAM) == 0
     recorder.step(timedelta(hours=25))
     assert recorder.value("stuck_requests", site=CAM) == 1
-
-
-def test_planned_bytes_have_the_reason(recorder):
-    recorder.world.queue(need(L2))
-    recorder.step()
-    assert recorder.value("planned_bytes", site=CAM, reason="approval") == 3 * TERABYTE
-    proposing = Recorder(StagingWorld(policy("propose"), L1=1))
-    proposing.world.queue(need(L1))
-    proposing.step()
-    assert proposing.value("planned_bytes", site=CAM, reason="mode") == TERABYTE
 
 
 def test_refusals_count_by_kind_and_begin_at_zero(recorder):
