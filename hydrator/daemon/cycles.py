@@ -83,9 +83,9 @@ class CycleRunner:
             next_run_time=self._machine.clock(),
         )
         runtime.scheduler.add_job(
-            self._run_with_demand,
+            self._run_demand,
             "interval",
-            [self._run_demand_cycle, runtime],
+            [runtime],
             seconds=self._context.settings.daemon.poll_seconds,
             id="demand",
             executor="demand",
@@ -123,19 +123,23 @@ class CycleRunner:
             if may_run and not self._is_clock_stepping():
                 work(runtime.reconciler)
 
-    def _run_with_demand(
-        self, work: Callable[[Reconciler, PoolAnswer | None], object], runtime: Runtime
-    ) -> None:
-        """Query the schedds while cycles continue; then run *work* with the answers by :meth:`_run_turn`."""
+    def _run_demand(self, runtime: Runtime, *, runs_cycle: bool = True) -> None:
+        """Query the schedds while cycles continue; then use the answers in a turn of cycles."""
         with runtime.turns.turn("demand") as may_run:
             if may_run:
                 answers = runtime.reconciler.schedds.query()
-                self._run_turn(lambda reconciler: work(reconciler, answers), runtime)
+                self._run_turn(lambda one: self._use_demand(one, answers, runs_cycle=runs_cycle), runtime)
+
+    def _use_demand(self, reconciler: Reconciler, answers: PoolAnswer | None, *, runs_cycle: bool) -> None:
+        """Apply *answers*. Run a cycle at once if jobs name new datasets, since the jobs wait for these."""
+        has_new = self._run_task("demand", lambda: self._apply_demand(reconciler, answers))
+        if has_new and runs_cycle:
+            self._run_task("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
     def _run_poll(self, runtime: Runtime) -> None:
         """Run a poll by :meth:`_run_turn`; before the first cycle, query the schedds."""
         if self._context.report is None:
-            self._run_with_demand(self._try_apply_demand, runtime)
+            self._run_demand(runtime, runs_cycle=False)
         self._run_turn(self._poll, runtime)
 
     def _poll(self, reconciler: Reconciler) -> None:
@@ -143,14 +147,6 @@ class CycleRunner:
         if is_demand_unknown and not reconciler.state.demand.entries and not reconciler.demand.entries:
             return  # the demand is unknown: publishing now would remove all datasets from the ads
         self._run_task("cycle", lambda: self._run_cycle(reconciler))
-
-    def _run_demand_cycle(self, reconciler: Reconciler, answers: PoolAnswer | None) -> None:
-        """Run a cycle at once if jobs name new datasets, since the jobs wait for these datasets."""
-        if self._try_apply_demand(reconciler, answers):
-            self._run_task("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
-
-    def _try_apply_demand(self, reconciler: Reconciler, answers: PoolAnswer | None) -> bool:
-        return self._run_task("demand", lambda: self._apply_demand(reconciler, answers))
 
     def _apply_demand(self, reconciler: Reconciler, answers: PoolAnswer | None) -> bool:
         new_dids = reconciler.apply_demand(answers)
