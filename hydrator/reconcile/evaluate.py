@@ -74,7 +74,6 @@ def evaluate(
     now: datetime,
     budget: Budget = BUDGET,
     approved_losses: Mapping[Site, AbstractSet[Did]] | None = None,
-    polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
     make_openings: Callable[[Snapshot], PacedCycle] = lambda _: PacedCycle(),
 ) -> Evaluation:
@@ -85,13 +84,12 @@ def evaluate(
         published_generations: by site, the highest generation read back from any publisher.
         settings: the configuration.
         budget: the largest sizes of an ad and of its lines.
-        now: aware UTC time at which this cycle began. A reading with a later time gets this time.
+        now: aware UTC time at which this cycle began.
         approved_losses: by site, the held datasets whose loss the operator approved.
-        polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
         withheld_reasons: sites whose published ads must stay, each with the reason (``publish.py``).
         make_openings: returns the openings for the snapshot of this cycle.
     """
-    memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
+    memories = _apply_answers(state, answers, demand, now)
     cycle = _Cycle(state, memories, demand, settings, budget, now)
     guard = cycle.hold_losses(approved_losses or {})
     continued = cycle.continue_holds((withheld_reasons or {}).keys(), approved_losses or {})
@@ -128,7 +126,6 @@ def _apply_answers(
     answers: Answers,
     demand: Demand,
     now: datetime,
-    polls_started_at: Mapping[str, datetime],
 ) -> dict[str, CatalogueMemory]:
     """Return the memory of each catalogue, updated with its answer."""
     dids = demand.dids
@@ -137,7 +134,7 @@ def _apply_answers(
             state.memories.get(name, CatalogueMemory()),
             answer,
             dids,
-            now=min(now, polls_started_at.get(name, now)),
+            now=now,
         )
         for name, answer in answers.items()
     }

@@ -24,14 +24,12 @@ _NOT_ASKED_YET = Unseen(
 class PollResult:
     """One answer of one catalogue, with the datasets of the query and the matches of the patterns, if any.
 
-    ``started_at`` is the time when the poll began. ``duration`` is the time that the query of the datasets
-    took; zero if the clock was set back.
+    ``duration`` is the time that the query of the datasets took; zero if the clock was set back.
     """
 
     asked_dids: frozenset[Did]
     answer: Survey | Unseen
     matches: frozenset[Did] | None
-    started_at: datetime
     duration: timedelta
 
     def answer_for(self, demanded_dids: AbstractSet[Did]) -> Survey | Unseen:
@@ -165,7 +163,9 @@ class CataloguePoller:
             self._threads.wait([demanded])
             dids = demanded.result() | (own_matches or frozenset())
             answer, duration = self._read_and_time(catalogue, dids)
-            return PollResult(dids, answer, own_matches, started_at, duration)
+            if isinstance(answer, Survey):  # the clock of a plugin may be ahead
+                answer = replace(answer, started_at=min(answer.started_at, started_at))
+            return PollResult(dids, answer, own_matches, duration)
 
         result = self._threads.start(f"catalogue {name}", poll)
         self._running_polls[name] = _RunningPoll(started_at, matches, result)

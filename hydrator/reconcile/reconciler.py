@@ -323,7 +323,6 @@ class Reconciler:
             withheld_reasons=self._withholding.choose_sites(
                 state, answers, shown, sources, searched, demand.dids, now
             ),
-            polls_started_at={name: result.started_at for name, result in polls.results.items()},
             make_openings=lambda snapshot: self._pacer.make(snapshot, demand, now),
         )
 

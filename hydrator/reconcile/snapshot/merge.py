@@ -205,7 +205,8 @@ def apply_survey(
     """Return one catalogue's *memory* updated with its *answer* about the demanded datasets.
 
     Drop datasets that are no longer demanded. If the answer is pending, change nothing else. A reading with
-    a time after *now* gets the time *now*, so that no age is negative. A site keeps its facts and their times
+    a time after the start of the survey, or after *now*, gets the earlier of these, so that no fact looks
+    newer than it is, and no age is negative. A site keeps its facts and their times
     if the catalogue no longer lists the site, or could not query the site for any of the datasets. The
     memory's sites do not include a site that the catalogue could never query.
     """
@@ -255,7 +256,7 @@ def _apply_readings(
             if record and is_of_last_answer:
                 new_records[did] = record.with_time(memory.answered_at)
             continue
-        read_at = min(now, reading.as_of)
+        read_at = min(answered_at, reading.as_of)
         if (
             can_repeat
             and record is not None

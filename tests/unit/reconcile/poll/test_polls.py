@@ -37,7 +37,7 @@ class Hanging(MemoryCatalogue):
         answer = super().read(dids)
         self._hang("read")
         read = {did: replace(reading, as_of=self._clock()) for did, reading in answer.readings.items()}
-        return replace(answer, readings=read)
+        return replace(answer, started_at=self._clock(), readings=read)  # as a plugin may, too late
 
     def find(self, patterns):
         self._hang("find")
