@@ -634,15 +634,9 @@ def find_glidein_config(positional: "list[str]", environ: "dict[str, str]") -> "
         raise BadUsage(
             f"unexpected argument {short_repr(positional[0])}, which is not a glidein_config file: see --help"
         )
-    neighbour = os.path.join(
-        os.path.dirname(environ.get("CONDOR_CONFIG", "")) or "/nonexistent", "glidein_config"
-    )
-    for path in [
-        *positional[:1],
-        environ.get("GLIDEIN_CONFIG", ""),
-        environ.get("glidein_config", ""),
-        neighbour,
-    ]:
+    folder = os.path.dirname(environ.get("CONDOR_CONFIG", "")) or "/nonexistent"
+    named = [environ.get("GLIDEIN_CONFIG", ""), environ.get("glidein_config", "")]
+    for path in [*positional[:1], *named, os.path.join(folder, "glidein_config")]:
         if path and os.path.isfile(path):
             return path, read_glidein_values(path)
     return "", {}
@@ -948,11 +942,9 @@ def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") ->
         name = entry.strip().partition(":")[0].lstrip(".").lower()
         if name and (name == "*" or url.host.lower() == name or url.host.lower().endswith("." + name)):
             return None
-    if url.is_https:
-        candidates = [environ.get("https_proxy"), environ.get("HTTPS_PROXY")]
-    else:
-        candidates = [environ.get("http_proxy"), environ.get("HTTP_PROXY")]
-        candidates += [glidein.get("GLIDEIN_Proxy_URL"), glidein.get("PROXY_URL")]
+    scheme = "https" if url.is_https else "http"
+    candidates = [environ.get(scheme + "_proxy"), environ.get(scheme.upper() + "_PROXY")]
+    candidates += [] if url.is_https else [glidein.get("GLIDEIN_Proxy_URL"), glidein.get("PROXY_URL")]
     candidates += [environ.get("all_proxy"), environ.get("ALL_PROXY")]
     address = next((each for each in candidates if each and each != "None"), "")
     if not address:
@@ -1043,11 +1035,7 @@ def read_body(answer: "HTTPResponse", fields: "dict[str, str]", source_name: str
     if answer.length:
         raise InvalidAd(f"the answer of {source_name} is truncated: {answer.length} bytes are missing")
     coding = fields.get("content-encoding", "identity").lower()
-    if coding == "identity":
-        return body
-    if coding not in ("gzip", "x-gzip"):
-        raise InvalidAd(f"{source_name} sends Content-Encoding {short_repr(coding)}, which is not gzip")
-    return decompress_gzip(body, source_name)
+    return body if coding == "identity" else decompress_gzip(body, source_name)
 
 
 def ask_daemon(settings: HookSettings, site: str, now: int, cached: "CachedAd | None") -> "CachedAd":
