@@ -171,10 +171,8 @@ class RucioCatalogue:
         # step 3: replicas
         for batch in self._counter.iter_counts(poll, dids):
             counts.update(batch)
-        settled_by_did = {did: count.is_settled for did, count in counts.items()}
-        rule_storages = {did: count.rule_storages for did, count in counts.items()}
         # step 4: locks and rules; then step 5 for each dataset: states
-        for did, movements in self._lock_tracker.iter_movements(poll, settled_by_did, rule_storages):
+        for did, movements in self._lock_tracker.iter_movements(poll, counts):
             conclude(did, movements)
         for did, movements in self._lock_tracker.iter_histories(poll, needing_history):
             self._datasets.conclude(poll, did, counts[did], movements)

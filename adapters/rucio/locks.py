@@ -15,6 +15,7 @@ from hydrator.domain.model import Did, Provenance
 
 from .dids import ParentFinder
 from .poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid
+from .replicas import DatasetCount
 from .responses import Record, read_choice, read_did, read_text
 from .rse_directory import RseDirectory
 from .rules import RuleCache
@@ -342,40 +343,30 @@ class LockTracker:
     def iter_movements(
         self,
         poll: RucioPoll,
-        settled_by_did: Mapping[Did, bool],
-        rule_storages: StoragesByDid,
+        counts: Mapping[Did, DatasetCount],
     ) -> Iterator[tuple[Did, Movements]]:
-        """Yield each dataset with its movements by storage element.
+        """Yield each dataset of *counts* with its movements by storage element.
 
         An unsettled dataset whose locks or rules cannot be read gets into ``poll.errors``.
-
-        Args:
-            poll: the current poll.
-            settled_by_did: all datasets with a count; True if nothing of the dataset can be moving.
-            rule_storages: by dataset, the storage elements with a rule, from the summary rows.
         """
-        unsettled = {did for did, is_settled in settled_by_did.items() if not is_settled}
+        unsettled = {did for did, count in counts.items() if not count.is_settled}
         try:
-            known = (lock for did in settled_by_did for lock in self._locks_of(did))
+            known = (lock for did in counts for lock in self._locks_of(did))
             changed = self._rule_cache.refresh(poll.started_at, known)
         except CatalogueError as exc:
             changed = frozenset()
             poll.errors.update(dict.fromkeys(unsettled, exc))
         self._pending_rules = self._rule_cache.pending_rules()
+        rule_storages = {did: count.rule_storages for did, count in counts.items()}
         self._lock_reader.read_unsettled(poll, unsettled, rule_storages)
-        due = {
-            did
-            for did, is_settled in settled_by_did.items()
-            if is_settled and self._lock_reader.is_due(poll, did, changed)
-        }
+        settled = counts.keys() - unsettled
+        due = {did for did in settled if self._lock_reader.is_due(poll, did, changed)}
         permanent = set()
         for did, _ in self._lock_reader.iter_permanent(poll, {did: rule_storages[did] for did in due}):
             permanent.add(did)
             yield did, self._movements_of(poll, did)
         self._lock_reader.read_settled(poll, due - permanent)
-        yield from self._load_and_iter(
-            poll, {did: settled_by_did[did] for did in settled_by_did.keys() - permanent}
-        )
+        yield from self._load_and_iter(poll, unsettled, settled - permanent)
 
     def storages_needing_history(
         self,
@@ -396,13 +387,13 @@ class LockTracker:
         """Query histories; then yield each dataset with its movements, including those of ended rules."""
         for did, storages in self._histories.read(poll, storages_by_did).items():
             self._ended_storages[did] = self._ended_storages.get(did, frozenset()) | storages
-        yield from self._load_and_iter(poll, dict.fromkeys(storages_by_did.keys() - poll.errors.keys(), True))
+        yield from self._load_and_iter(poll, frozenset(), storages_by_did.keys() - poll.errors.keys())
 
     def _load_and_iter(
-        self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]
+        self, poll: RucioPoll, unsettled: Dids, settled: Dids
     ) -> Iterator[tuple[Did, Movements]]:
-        self._load_rules(poll, settled_by_did)
-        for did in sorted(settled_by_did):
+        self._load_rules(poll, unsettled, settled)
+        for did in sorted(unsettled | settled):
             if did not in poll.errors:
                 yield did, self._movements_of(poll, did)
 
@@ -410,18 +401,18 @@ class LockTracker:
         locks, past = self._lock_reader.locks_of(did) or (), self._histories.locks_of(did)
         return [*locks, *past] if past else locks
 
-    def _load_rules(self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]) -> None:
+    def _load_rules(self, poll: RucioPoll, unsettled: Dids, settled: Dids) -> None:
         """Load the rules of all locks.
 
         If a rule cannot be loaded, each unsettled dataset with a lock of this rule gets an error. For a
         settled one the rule counts as it was last read.
         """
         missing = self._rule_cache.load_rules_of(
-            lock for did in settled_by_did for lock in self._locks_of(did)
+            lock for did in unsettled | settled for lock in self._locks_of(did)
         )
-        for did, is_settled in settled_by_did.items():
+        for did in unsettled:
             failed = [missing[lock.rule] for lock in self._locks_of(did) if lock.rule in missing]
-            if failed and not is_settled:
+            if failed:
                 poll.errors.setdefault(did, failed[0])
 
     def _movements_of(self, poll: RucioPoll, did: Did) -> Movements:
