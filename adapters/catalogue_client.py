@@ -80,8 +80,8 @@ def _read_micros(value: object) -> datetime:
 
 _Moment = Annotated[datetime, BeforeValidator(_read_micros)]
 _Index = Annotated[int, Field(ge=0)]
-_Provenance = tuple[_Text, _Text, _Text, _Text, _Text, _Moment | None, _Moment | None]
-"""Call, storage, reason, rule, account, end and expected time."""
+_Provenance = tuple[_Text, _Text, _Text, _Text, _Moment | None, _Moment | None]
+"""Storage, reason, rule, account, end and expected time."""
 _ReplicaRow = tuple[
     _Index, Annotated[int, Field(ge=0, lt=len(STATES))], Annotated[float, Field(ge=0, le=1)] | None, _Index
 ]
@@ -131,8 +131,8 @@ def _read_rows(part: _Rows, earlier: Mapping[Did, Seen], asked: AbstractSet[Did]
         ValueError: a row is about another dataset, or has no site.
     """
     provenances = [
-        Provenance(call, reason, rule, account, ends, ready)
-        for call, _, reason, rule, account, ends, ready in part.provenances
+        Provenance(reason, rule, account, ends, ready)
+        for _, reason, rule, account, ends, ready in part.provenances
     ]
     provenances = [NO_PROVENANCE if one == NO_PROVENANCE else one for one in provenances]
     names = [Site(name) for name in part.names]
@@ -142,7 +142,7 @@ def _read_rows(part: _Rows, earlier: Mapping[Did, Seen], asked: AbstractSet[Did]
     for text, at, size, unreachable, variants, rows in part.seen:
         did = Did(text)
         replicas = tuple(
-            Replica(did, names[site], STATES[state], share, part.provenances[why][1], provenances[why])
+            Replica(did, names[site], STATES[state], share, part.provenances[why][0], provenances[why])
             for site, state, share, why in rows
         )
         hidden = frozenset(names[index] for index in unreachable)

@@ -103,7 +103,7 @@ class _PartBuilder:
         """Return the part as JSON."""
         provenances = [
             (
-                *(one.call, storage, one.reason[:500], one.rule, one.account),
+                *(storage, one.reason[:500], one.rule, one.account),
                 *(to_micros_or_none(one.expires_at), to_micros_or_none(one.ready_at)),
             )
             for one, storage in self._provenances

@@ -212,12 +212,6 @@ def movement_without_locks(rule: Rule, *, held_until: datetime) -> Movement:
     return Movement(moving, rule.state == "WAITING_APPROVAL", rule.expires_at, provenance_of(rule))
 
 
-_COUNT_CALL = "list_dataset_replicas(deep=True)"
-_LOCK_CALL = "get_locks_for_dids"
-_FILE_CALL = "list_replicas"
-_PROVENANCE_BY_CALL: dict[str, Provenance] = {}
-
-
 class RseState(NamedTuple):
     """The state of a dataset at one storage element, with the fraction on disk and its provenance."""
 
@@ -276,7 +270,6 @@ def dataset_replicas(
     rses: Rses,
     *,
     held_until: datetime,
-    call: str = _COUNT_CALL,
 ) -> Replicas:
     """Return the replicas of one dataset, ordered by site and storage; omit elements without a site.
 
@@ -290,9 +283,8 @@ def dataset_replicas(
             raise BadRow(f"{did} is at {name}: {fault}")
         at = state_at(storage, counts.get(name, NO_FILES), movement, held_until)
         if at:
-            provenance = _with_call(at.provenance, call if name in counts else _LOCK_CALL)
             replicas += [
-                Replica(did, site, at.state, at.fraction, storage=name, provenance=provenance)
+                Replica(did, site, at.state, at.fraction, storage=name, provenance=at.provenance)
                 for site in storage.sites
             ]
     return tuple(sorted(replicas, key=lambda replica: (replica.site, replica.storage)))
@@ -362,15 +354,6 @@ def apply_did_expiry(replicas: Iterable[Replica], ends_at: datetime | None, held
     return tuple(adjusted)
 
 
-def _with_call(provenance: Provenance, call: str) -> Provenance:
-    """Return *provenance* with *call*, the query to Rucio that gave the fact."""
-    return (
-        _PROVENANCE_BY_CALL.setdefault(call, Provenance(call=call))
-        if provenance is NO_PROVENANCE
-        else replace(provenance, call=call)
-    )
-
-
 def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until: datetime) -> Replicas:
     """Return the replicas of one file; *states* has its state at each storage element (``list_replicas``).
 
@@ -380,7 +363,7 @@ def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until
     available = available_storages(states)
     counts = {name: Count(1, int(name in available), 0, 0) for name in states}
     moves = {name: Movement(is_moving=state == "COPYING") for name, state in states.items()}
-    return dataset_replicas(did, counts, moves, rses, held_until=held_until, call=_FILE_CALL)
+    return dataset_replicas(did, counts, moves, rses, held_until=held_until)
 
 
 def container_replicas(did: Did, parts: Iterable[Seen]) -> Replicas:
@@ -425,15 +408,13 @@ def _container_state(states: list[set[DatasetState]]) -> DatasetState | None:
 def _container_provenance(replicas_by_part: list[list[Replica]], state: DatasetState) -> Provenance:
     """Return the provenance of a container with *state*, made from its datasets that have this state.
 
-    Call and reason come from the first dataset, the end of the rules from the dataset whose rules end
+    The reason comes from the first dataset, the end of the rules from the dataset whose rules end
     first, the time of completion from the dataset that is completed last. If one dataset has no time of
     completion, the container has none.
     """
     deciding = [r for replicas in replicas_by_part for r in replicas if r.state is state]
     if not deciding:
-        return Provenance(
-            call=next((r.provenance.call for replicas in replicas_by_part for r in replicas), "")
-        )
+        return NO_PROVENANCE
     first = min(deciding, key=lambda r: (not r.provenance.reason, r.did))
     ends = [r.provenance.expires_at for r in deciding if r.provenance.expires_at]
     reason = f"{first.did}: {first.provenance.reason}" if first.provenance.reason else ""

@@ -42,7 +42,6 @@ from .dmapi_responses import DatasetSize, Location, check_namespaces
 from .dmapi_service import DmapiService
 from .site_capabilities import Areas, SiteCapabilities
 
-_CALL = "GET /data/locate"
 _RETRY_SHARE = 1 / 12
 """The share of a poll's time for datasets whose last query failed."""
 _FIRST_RELIST_AFTER = timedelta(minutes=1)
@@ -243,7 +242,7 @@ class DmapiCatalogue:
             if not sites:
                 poll.unmapped_storages.add(location.storage)
             state, fraction = self._location_state(did, location, size)
-            provenance = Provenance(_CALL, reason=closure_reason or _state_reason(location, size))
+            provenance = Provenance(closure_reason or _state_reason(location, size))
             if closure_reason:  # the location is closed: it still has the files, but no job can read them
                 state, fraction = DatasetState.UNAVAILABLE, 0.0
             if state is None:

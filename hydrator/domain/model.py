@@ -86,12 +86,10 @@ class DatasetState(StrEnum):
 class Provenance:
     """The reasons why a catalogue reports a state. They are for people; ads never contain them.
 
-    ``call`` is the query, such as ``list_replicas``; ``reason`` is a part of a sentence that explains the
-    state. The Rucio rule ``rule`` of ``account`` keeps or transfers the data until ``expires_at``.
-    ``ready_at`` is the estimated end of a transfer.
+    ``reason`` is a part of a sentence that explains the state. The Rucio rule ``rule`` of ``account`` keeps
+    or transfers the data until ``expires_at``. ``ready_at`` is the estimated end of a transfer.
     """
 
-    call: str = ""
     reason: str = ""
     rule: str = ""
     account: str = ""

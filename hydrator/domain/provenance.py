@@ -1,4 +1,4 @@
-"""Provenance of each fact (source, time, call), shown by ``hydrator datasets --why``."""
+"""Provenance of each fact (source, time), shown by ``hydrator datasets --why``."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -8,8 +8,6 @@ from .model import NO_PROVENANCE, Provenance, from_unix, to_unix
 from .text import format_duration
 
 _TIME_FIELDS = ("expires_at", "ready_at")
-_PRIVATE_FIELDS = ("call",)
-"""The fields that the daemon does not return over HTTP."""
 
 
 def provenance_to_row(provenance: Provenance) -> dict[str, Any]:
@@ -30,11 +28,6 @@ def provenance_from_row(row: Mapping[str, Any]) -> Provenance:
         if key in known:
             known[key] = from_unix(known[key])
     return Provenance(**known)
-
-
-def public_provenance(provenance: Provenance) -> dict[str, Any]:
-    """Return the fields of *provenance* that the daemon returns over HTTP and that have a value, for JSON."""
-    return {key: it for key, it in provenance_to_row(provenance).items() if key not in _PRIVATE_FIELDS}
 
 
 def describe_provenance(provenance: Provenance, now: datetime) -> str:

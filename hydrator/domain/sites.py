@@ -146,7 +146,7 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
         DatasetState.AVAILABLE if is_complete else DatasetState.PARTIAL,
         1.0 if is_complete else max(_fraction(together), *(part.fraction or 0.0 for part in parts)),
         ",".join(sorted({part.storage for part, _ in known if part.storage})),
-        Provenance(call=known[0][0].provenance.call, reason=reason),
+        Provenance(reason),
         together,
     )
 

@@ -204,7 +204,6 @@ def _replica_texts(replica: Replica) -> tuple[str, ...]:
     return (
         replica.site,
         replica.storage,
-        provenance.call,
         provenance.reason,
         provenance.rule,
         provenance.account,
@@ -227,7 +226,6 @@ def _clean_replica(replica: Replica) -> Replica:
 def _clean_provenance(provenance: Provenance) -> Provenance:
     return replace(
         provenance,
-        call=sanitize(provenance.call, MAX_NAME_CHARS),
         reason=sanitize(provenance.reason),
         rule=_clean_name(provenance.rule),
         account=_clean_name(provenance.account),

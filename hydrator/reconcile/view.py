@@ -26,7 +26,7 @@ from hydrator.domain.model import (
     Snapshot,
     to_unix,
 )
-from hydrator.domain.provenance import public_provenance
+from hydrator.domain.provenance import provenance_to_row
 from hydrator.domain.text import matches_any
 from hydrator.domain.units import ByDid, ByName, ByPublisher, ByState, Bytes, Count, Seconds, Share, UnixTime
 
@@ -650,5 +650,5 @@ def view_fact(site: Site, known: SiteFacts, did: Did) -> FactView:
     """Return the entry of *did* at *site*, which has it."""
     fact = known.facts[did]
     source = fact.provenance
-    provenance = {} if source is NO_PROVENANCE else public_provenance(source)
+    provenance = {} if source is NO_PROVENANCE else provenance_to_row(source)
     return FactView(site, fact.state, fact.fraction, to_unix(fact.as_of or known.as_of), provenance)

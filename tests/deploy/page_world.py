@@ -51,7 +51,7 @@ def _facts(number: int, dids: Sequence[Did]) -> SiteFacts:
         state = states[0 if n % 4 else (n // 4 + number) % 6]
         age = ((n * 7 + number) % 380) * MINUTE if state is DatasetState.UNKNOWN else number * MINUTE / 4
         reason = "the rule is OK" if state is DatasetState.AVAILABLE else "the rule is REPLICATING"
-        provenance = Provenance("list_replicas", reason=reason, rule="a1b2c3", account="lofar_ops")
+        provenance = Provenance(reason=reason, rule="a1b2c3", account="lofar_ops")
         facts[did] = Fact(state, NOON - age, 1.0 if state is DatasetState.AVAILABLE else 0.4, provenance)
     return SiteFacts(NOON - (number + 1) * MINUTE / 4, facts)
 

@@ -190,8 +190,8 @@ def print_provenance(rows: "Iterable[DatasetSource]", now: datetime) -> None:
         since_then = f"since then: {row.unseen}" if row.unseen and row.as_of else ""
         why = "; ".join(filter(None, (row.why, since_then)))
         place = (row.site or "-", (row.state or "") + format_percent(row.fraction), _ago(row.as_of, now, ""))
-        cells.append((row.did, row.catalogue, *place, row.storage, row.call, why))
-    print_table(("dataset", "catalogue", "site", "state", "read", "storage", "by", "why"), cells)
+        cells.append((row.did, row.catalogue, *place, row.storage, why))
+    print_table(("dataset", "catalogue", "site", "state", "read", "storage", "why"), cells)
 
 
 def print_site_changes(changes: Iterable[DatasetChange], now: datetime) -> None:

@@ -93,7 +93,6 @@ class DatasetSource:
         why: one line.
         fraction: share on disk there.
         storage: storage element.
-        call: query to the catalogue.
         provenance: all that the catalogue said about the state; only the fields that it gave.
     """
 
@@ -106,7 +105,6 @@ class DatasetSource:
     why: str
     fraction: Share | None = None
     storage: str = ""
-    call: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -143,7 +141,7 @@ def _catalogue_rows(
         why, row = describe_provenance(source, now), provenance_to_row(source)
         yield DatasetSource(
             did, catalogue, unseen, site, fact.state, _to_unix(as_of), why,
-            fact.fraction, fact.storage, source.call, row,
+            fact.fraction, fact.storage, row,
         )  # fmt: skip
 
 

@@ -179,7 +179,7 @@ def test_best_replicas_of_sites_give_the_same_facts_as_all_replicas(replicas):
 
 
 def test_survey_arrives_as_the_catalogue_gave_it():
-    why = Provenance("list", "whole; rule r ends", "r", "ann", NOON, NOON + HOUR)
+    why = Provenance("whole; rule r ends", "r", "ann", NOON, NOON + HOUR)
     told = Told(
         {
             L1: Seen(NOON, (replace(replica(), storage="D", provenance=why),), 7, frozenset({RAL})),

@@ -54,7 +54,7 @@ KEYS = (BOTH, UNSORTED, OF_CLUSTER)
 """Keys of jobs that need both: of ``hydrator submit``, of a list in another order, of one cluster."""
 SILENT, UNHEARD, OLD, NOWHERE = Did("ska:silent"), Did("ska:unheard"), Did("ska:old"), Did("x:y")
 HELD = "5 of 6 datasets would leave the ad at once; 2 of 20 further polls confirm the loss"
-TOLD = Catalogued("call", "its rule waits", "5f3a", "ops", NOON + HOUR, NOON + 3 * HOUR)
+TOLD = Catalogued("its rule waits", "5f3a", "ops", NOON + HOUR, NOON + 3 * HOUR)
 
 REFUSED = "6.1 TB in 2 datasets exceed your 5 TB"
 STAGING = StagingOverview(

@@ -12,7 +12,6 @@ from hydrator.state.store import Store
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, seen, survey
 
 FULL = Provenance(
-    call="get_locks_for_dids",
     reason="no quota left",
     rule="r1",
     account="anna",
@@ -68,5 +67,4 @@ def test_each_catalogue_says_its_part():
         (L3, "dmapi", None, None, "the catalogue was not queried yet"),
         (L3, "rucio", None, None, "the catalogue was not queried yet"),
     ]
-    assert rows[1].call == "get_locks_for_dids"
     assert rows[1].storage == "CAM-DISK"

@@ -219,18 +219,14 @@ def test_the_size_of_a_closed_dataset_is_cached(standin, opened):
     assert sum("/metadata/" in call for call in standin.calls) == 2
 
 
-def test_each_fact_has_its_call_and_reason_as_provenance(standin, opened):
+def test_each_fact_has_its_reason_as_provenance(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 1})
     standin.put(L2, 1, {"CAM-T0": 1}, kind="FILE")
     readings = opened().read({L1, L2}).readings
-    provenances = {
-        r.storage: (r.provenance.call, r.provenance.reason)
-        for did in (L1, L2)
-        for r in readings[did].replicas
-    }
-    assert provenances == {
-        "SPSRC_STORM": ("GET /data/locate", "1 of 4 files, by GET /metadata"),
-        "CAM-T0": ("GET /data/locate", "a single file is complete where it is"),
+    reasons = {r.storage: r.provenance.reason for did in (L1, L2) for r in readings[did].replicas}
+    assert reasons == {
+        "SPSRC_STORM": "1 of 4 files, by GET /metadata",
+        "CAM-T0": "a single file is complete where it is",
     }
 
 

@@ -36,7 +36,7 @@ from tests.unit.server.pages.test_overview import HOSTILE, Parsed
 
 pytestmark = pytest.mark.outside
 
-SAYS = Provenance("list_replicas", reason="the rule is OK", rule="a1b2", account="lofar_ops")
+SAYS = Provenance(reason="the rule is OK", rule="a1b2", account="lofar_ops")
 FACTS = {
     CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, None, 1.0, SAYS)}),  # of the time of the reading
     RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON - HOUR, 0.25)}),
