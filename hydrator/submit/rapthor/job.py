@@ -140,12 +140,11 @@ def explain_double_lines(lines: Sequence[str], extra_lines: Sequence[str]) -> li
 
     HTCondor takes the last line of a command. It takes ``request_cpus`` rather than ``RequestCpus``.
     """
-    own = {name.replace("_", ""): name for name in map(_command_name, lines)}
+    own = {name.replace("_", ""): name for name in map(_command_name, filter(None, lines))}
     sentences = []
     for line in extra_lines:
         name = _command_name(line)
-        ours = own.get(name.replace("_", "")) if "=" in line else None
-        if ours:
+        if ours := own.get(name.replace("_", "")):
             effect = "replaces a line of the job" if name == ours else f"has no effect: write {ours}"
             sentences.append(f"--line {line} {effect}")
     return sentences

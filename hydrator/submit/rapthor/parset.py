@@ -54,13 +54,14 @@ class Parset:
     sections: Mapping[str, Mapping[str, str]]
 
     def missing_brackets_hint(self, input_glob: str) -> str | None:
-        """Return one sentence if *input_glob*, which matches nothing, looks like a list without brackets."""
-        if "," not in input_glob or len(self.input_globs) > 1:
+        """Return one sentence if *input_glob*, which matches nothing, looks like several names."""
+        has_comma = "," in input_glob and len(self.input_globs) == 1
+        if not (has_comma or re.search(r"[\s;]/", input_glob)):
             return None
         shown = printable_line(input_glob)[:200]
         return (
             f"{self.origin}: input_ms = {shown}: no file matches, because Rapthor reads"
-            " this text as one name; write a list in brackets: [a, b]"
+            " this text as one name; write a list in brackets, with commas: [a, b]"
         )
 
     @property

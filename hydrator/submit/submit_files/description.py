@@ -227,14 +227,12 @@ def _find_references(text: str) -> Iterator[tuple[str, str]]:
     """Yield the functions and the names of macros in *text*: ``("", "x")`` for ``$(x)``."""
     for reference in _REFERENCE.finditer(text):
         function, argument = reference[1].upper(), reference[2]
-        if function:
-            yield function, ""
-        if function == "ENV":
-            continue
-        if function:
-            yield from (("", name.lower()) for name in _NAME.findall(argument))
-        else:
+        if not function:
             yield "", argument.partition(":")[0].strip().lower()
+            continue
+        yield function, ""
+        if function != "ENV":
+            yield from (("", name.lower()) for name in _NAME.findall(argument))
 
 
 def read_description(

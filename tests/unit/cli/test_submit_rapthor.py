@@ -180,6 +180,15 @@ def test_sub_band_that_is_listed_twice_is_read_once(host):
     assert "more than once" not in host.submit("[/x/L1.ms, L2.ms]").stderr
 
 
+@pytest.mark.parametrize(
+    "written",
+    ["[/x/L1.ms /x/L2.ms]", "[/x/L1.ms\n  /x/L2.ms]", "/x/L1.ms /x/L2.ms", '["/x/L1.ms;/x/L2.ms", "L2.ms"]'],
+)
+def test_two_names_without_a_comma_are_refused_not_read_as_the_second(host, written):
+    (message,) = host.refusal(written)
+    assert "Rapthor reads this text as one name" in message
+
+
 @pytest.mark.parametrize("option", [(), ("--dry-run",)])
 def test_misspelt_option_is_a_question(host, option):
     done = host.submit("L1.ms", *option, more="input_skymodell = x\n")
@@ -308,7 +317,7 @@ def test_gpu_is_preferred_by_the_configuration_or_by_an_option(host):
         "rank = (((TARGET.KFlops) ?: 0.0) + 100 * MY.GPUPreference) + (MY.DataLocalityRank ?: 0.0)\n"
         in asked.stdout
     )
-    assert "requirements = ((A || B) && (TARGET.Cpus >= MY.RequestCpus) && (identicalMember(" in asked.stdout
+    assert "requirements = (A || B) && (TARGET.Cpus >= MY.RequestCpus) && (identicalMember(" in asked.stdout
     host.configure(STORAGE + '[submit]\ngpu = "require"\n')
     assert "request_gpus = 1\n" in host.submit("L1.ms").stdout
     assert "GPU" not in host.submit("L1.ms", "--gpu", "no").stdout
