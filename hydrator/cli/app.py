@@ -1,6 +1,5 @@
 """The commands by name. The module of a command is imported only when the command is needed."""
 
-import os
 import sys
 from typing import Annotated, ClassVar
 
@@ -93,11 +92,6 @@ def _print_with_docs_folder(*problems: str) -> None:
     print_problems(*problems, docs_folder_note(*problems))
 
 
-def _switch_colors_off(is_requested: bool) -> None:
-    if is_requested:
-        os.environ["NO_COLOR"] = "1"  # Rich and the daemon's log obey it, whoever set it
-
-
 def _print_version(is_requested: bool) -> None:
     if is_requested:
         sys.stdout.write(version_text())
@@ -109,15 +103,6 @@ def _handle_global_options(
     version: Annotated[
         bool,
         typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version."),
-    ] = False,
-    no_color: Annotated[
-        bool,
-        typer.Option(
-            "--no-color",
-            is_eager=True,
-            callback=_switch_colors_off,
-            help="Print without colours, as with the environment variable NO_COLOR.",
-        ),
     ] = False,
 ) -> None:
     """Advertise to an HTCondor pool which data each site has, so that jobs match where their data is."""
