@@ -38,13 +38,12 @@ def verdict_text(
     since = valid_time(job.status_attributes.get("EnteredCurrentStatus") or None)
     duration = f" for {format_duration((now - since).total_seconds())}" if since else ""
     match job.status:
-        case JobStatus.RUNNING | JobStatus.TRANSFERRING:
-            return f"it runs{duration} at {job.status_attributes.get('RemoteHost', 'a slot')}"
+        case JobStatus.RUNNING | JobStatus.TRANSFERRING | JobStatus.SUSPENDED:
+            does = "is suspended" if job.status is JobStatus.SUSPENDED else "runs"
+            return f"it {does}{duration} at {job.status_attributes.get('RemoteHost', 'a slot')}"
         case JobStatus.HELD:
             reason = str(job.status_attributes.get("HoldReason", "no reason given")).rstrip(".")
             return f"it is held{duration}: {reason}. condor_release {job.name} lets it try again"
-        case JobStatus.SUSPENDED:
-            return f"it is suspended{duration} at {job.status_attributes.get('RemoteHost', 'a slot')}"
         case JobStatus.REMOVED:
             return "it is being removed"
         case JobStatus.COMPLETED:
