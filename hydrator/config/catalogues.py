@@ -116,13 +116,17 @@ class RucioSource(_Named, IdentityAccount):
 class _ServiceSettings(IdentityAccount):
     """An SKA service: its address, and the credentials for its token."""
 
-    def _check_access(self, url: str) -> None:
+    url: Url | None = None
+
+    @model_validator(mode="after")
+    def _check_credentials(self) -> Self:
         client = (self.token_url, self.client_id, self.client_secret_file)
-        if not self.token_file and any(client) and not all(client):
+        if self.url and not self.token_file and any(client) and not all(client):
             raise ValueError("set all three of token_url, client_id and client_secret_file, or none of them")
-        for address in (url, self.token_url):
+        for address in (self.url, self.token_url) if self.url else ():
             if address and not keeps_secrets(address):
                 raise ValueError(f"the token would be sent unencrypted to {address}: use https")
+        return self
 
 
 class DmapiSource(_Named, _ServiceSettings):
@@ -148,22 +152,9 @@ class DmapiSource(_Named, _ServiceSettings):
         " has priority over [site_capabilities]",
     )
 
-    @model_validator(mode="after")
-    def _check_credentials(self) -> Self:
-        self._check_access(self.url)
-        return self
-
 
 class SiteCapabilitiesSettings(_ServiceSettings):
     """SKA's Site Capabilities: the sites of each storage, and their downtimes."""
-
-    url: Url | None = None
-
-    @model_validator(mode="after")
-    def _check_credentials(self) -> Self:
-        if self.url:
-            self._check_access(self.url)
-        return self
 
 
 class PluginSource(_Named):

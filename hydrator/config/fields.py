@@ -15,7 +15,10 @@ def _require_printable(text: str) -> str:
 
 
 SiteName = Annotated[str, AfterValidator(_require_printable)]
-HostName = Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$", max_length=255)]
+HostName = Annotated[
+    str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$|^[0-9a-fA-F:]+$", max_length=255)
+]
+"""A host, an address, or ``*.`` and a domain."""
 Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 
 

@@ -7,12 +7,9 @@ from pydantic import Field, model_validator
 
 from hydrator.domain.model import Site
 
-from .fields import Section, SiteName
+from .fields import HostName, Section, SiteName
 
 Gbits = Annotated[float, Field(gt=0, le=100_000)]
-HostPattern = Annotated[
-    str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$|^[0-9a-fA-F:]+$", max_length=255)
-]
 
 
 class LinkSettings(Section):
@@ -38,7 +35,7 @@ class NetworkSettings(Section):
     excluded_sources: list[SiteName] = Field(
         default_factory=list, description="sites from which no job reads, such as one with a slow tape system"
     )
-    hosts: dict[HostPattern, SiteName] = Field(
+    hosts: dict[HostName, SiteName] = Field(
         default_factory=dict,
         description="the host of a URL or schedd, or *.example.org for all hosts below = its site, for"
         " the transfer records",

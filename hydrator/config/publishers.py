@@ -69,13 +69,9 @@ class HttpServerSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _check_tls_pair(self) -> Self:
+    def _check_encryption(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("set both tls_certificate and tls_key, or none of them")
-        return self
-
-    @model_validator(mode="after")
-    def _require_encrypted_tokens(self) -> Self:
         hidden = self.behind_proxy or self.tls_certificate or self.socket or is_loopback(self.host)
         if self.enabled and self.tokens_file and not hidden:
             raise ValueError(

@@ -476,6 +476,19 @@ def test_half_of_https_is_a_problem(problems, http, told):
     assert told in problem
 
 
+@pytest.mark.parametrize("section", ['[[catalogue]]\ntype = "dmapi"\n', FILE + "[site_capabilities]\n"])
+@pytest.mark.parametrize(
+    ("service", "told"),
+    [
+        ('url = "http://ska.example.org"\ntoken_file = "t"\n', "sent unencrypted to http://ska.example.org"),
+        ('url = "https://ska.example.org"\nclient_id = "hydrator"\n', "set all three of token_url"),
+    ],
+)
+def test_credentials_of_an_ska_service_are_complete_and_encrypted(problems, section, service, told):
+    [problem] = problems(section + service)
+    assert told in problem
+
+
 def test_with_https_or_a_socket_tokens_are_safe_at_any_address(loaded):
     http = '[publish.http]\ntokens_file = "t"\nhost = "0.0.0.0"\n'
     assert loaded(http + 'tls_certificate = "c"\ntls_key = "k"\n' + FILE)
