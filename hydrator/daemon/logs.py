@@ -154,7 +154,6 @@ def _site_problems(view: CycleView) -> dict[str, Any]:
         "left_out": {one.site: one.left_out.datasets for one in sites if one.left_out},
         "held": {one.site: one.held for one in sites if one.held and not one.withheld},
         "withheld": {one.site: one.held for one in sites if one.withheld},
-        "released": {one.site: one.released for one in sites if one.released},
     }
 
 

@@ -192,7 +192,6 @@ class SiteView:
         held: reason why the daemon does not change the ad; null: there is none.
         withheld: the daemon does not replace the published ad yet, since its own knowledge is not complete.
         loss: the datasets that the removal guard holds there.
-        released: datasets that the removal guard kept in the ad, and that leave it in this cycle.
         left_out: the datasets for which the ad has no room.
         backlog: idle jobs whose set is whole there; null: the daemon does not know them.
         open_until: time until which the openings there are valid; null: there are none.
@@ -213,7 +212,6 @@ class SiteView:
     held: str | None = None
     withheld: bool = False
     loss: HeldLossView | None = None
-    released: Count = 0
     left_out: LeftOutView | None = None
     backlog: Count | None = None
     open_until: UnixTime | None = None
@@ -267,14 +265,12 @@ class PacingView:
         open_until: time until which jobs use the openings.
         sets: sets of datasets, or lanes of sets, that are open at some site.
         backlog: idle jobs whose set is whole at a site; those of several sites count at each.
-        load_at: time of the query of jobs and slots.
     """
 
     none: str | None
     open_until: UnixTime | None
     sets: Count
     backlog: Count
-    load_at: UnixTime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,7 +488,6 @@ def _view_sites(report: "CycleReport", confirming_polls: int, shown: _ReadBack) 
             held=report.held_reasons.get(site),
             withheld=site in evaluation.withheld_reasons,
             loss=_view_loss(losses[site], confirming_polls) if site in losses else None,
-            released=len(evaluation.released.get(site, ())),
             left_out=_view_left_out(draft.omitted_entries) if draft else None,
             backlog=made.backlog.get(site, 0) if made else None,
             open_until=int(made.open_until) if made and site in made.openings else None,
@@ -562,7 +557,7 @@ def _view_demand(report: "CycleReport") -> DemandView:
 
 
 def _view_pacing(report: "CycleReport") -> PacingView:
-    paced, load = report.evaluation.paced, report.load
+    paced = report.evaluation.paced
     made = paced.openings
     names = {name for named in made.openings.values() for name in named} if made else set()
     return PacingView(
@@ -570,7 +565,6 @@ def _view_pacing(report: "CycleReport") -> PacingView:
         int(made.open_until) if made else None,
         len(names),
         sum(made.backlog.values()) if made else 0,
-        to_unix(load.as_of) if load else None,
     )
 
 

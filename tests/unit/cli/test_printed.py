@@ -338,6 +338,6 @@ def test_dataset_that_another_job_or_a_pin_names_is_not_kept():
     ],
 )
 def test_the_line_of_pacing_says_what_is_open_and_for_how_long(none, left, sets, said):
-    pacing = PacingView(none, to_unix(NOON) + left, sets, 1, None)
+    pacing = PacingView(none, to_unix(NOON) + left, sets, 1)
     line = show.pacing_line(pacing, NOON)
     assert all(words in line for words in said)
