@@ -163,11 +163,6 @@ class Unseen:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """No new answer for one dataset yet: the query still runs, or was not repeated. Use the last answer."""
-
-
 Reading = Seen | Unseen
 
 

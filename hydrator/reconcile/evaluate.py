@@ -14,7 +14,6 @@ from hydrator.domain.ads.openings import Openings, PacedCycle
 from hydrator.domain.model import (
     Demand,
     Did,
-    Pending,
     Site,
     SiteAd,
     SiteFacts,
@@ -39,8 +38,8 @@ from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.reconcile.snapshot.removal_guard import GuardResult, HeldLoss, HoldCause, LossCheck
 from hydrator.reconcile.state import ReconcileState
 
-Answer = Survey | Unseen | Pending
-"""A catalogue's survey; or Unseen with the reason for its absence; or Pending while a poll runs."""
+Answer = Survey | Unseen | None
+"""A catalogue's survey; Unseen with the reason for its absence; None while its poll runs."""
 Answers = Mapping[str, Answer]
 
 

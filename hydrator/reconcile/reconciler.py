@@ -17,7 +17,6 @@ from hydrator.domain.errors import ClockStepped, PublishError
 from hydrator.domain.model import (
     Demand,
     Did,
-    Pending,
     Site,
     Survey,
     Unseen,
@@ -25,6 +24,7 @@ from hydrator.domain.model import (
 from hydrator.domain.ports import Catalogue, Clock, PoolReader
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.evaluate import (
+    Answer,
     Answers,
     Evaluation,
     evaluate,
@@ -344,12 +344,12 @@ class PollAnswers:
     overdue_names: AbstractSet[str]
     has_news: bool
 
-    def answer(self, name: str, demanded_dids: AbstractSet[Did]) -> Survey | Unseen | Pending:
+    def answer(self, name: str, demanded_dids: AbstractSet[Did]) -> Answer:
         if name in self.results:
             return self.results[name].answer_for(demanded_dids)
         if name in self.overdue_names:
             return Unseen(f"no answer yet to the query of {self.pending_since[name]:%Y-%m-%d %H:%M:%S} UTC")
-        return Pending()
+        return None
 
     def durations(self, now: datetime) -> dict[str, timedelta]:
         """Return the duration of the poll of each catalogue that answered, failed, or is overdue."""

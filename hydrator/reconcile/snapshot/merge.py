@@ -18,7 +18,6 @@ from hydrator.domain.model import (
     DatasetState,
     Did,
     Fact,
-    Pending,
     Replica,
     Seen,
     Site,
@@ -197,14 +196,14 @@ _PENDING_REASON = "the query of the catalogue is still running"
 
 def apply_survey(
     memory: CatalogueMemory,
-    answer: Survey | Unseen | Pending,
+    answer: Survey | Unseen | None,
     demanded_dids: AbstractSet[Did],
     *,
     now: datetime,
 ) -> CatalogueMemory:
     """Return one catalogue's *memory* updated with its *answer* about the demanded datasets.
 
-    Drop datasets that are no longer demanded. If the answer is pending, change nothing else. A reading with
+    Drop datasets that are no longer demanded. Without an answer, change nothing else. A reading with
     a time after the start of the survey, or after *now*, gets the earlier of these, so that no fact looks
     newer than it is, and no age is negative. A site keeps its facts and their times
     if the catalogue no longer lists the site, or could not query the site for any of the datasets. The
