@@ -280,7 +280,8 @@ class LossCheck:
     def _judge(self, site: Site, lost_dids: AbstractSet[Did]) -> _Loss:
         """Return the loss of *lost_dids* at *site*, and of the datasets held there that were not read again.
 
-        Polls confirm only a loss at a site that a catalogue lists, and whose facts are held.
+        Polls confirm only a loss at a site that a catalogue lists, and whose facts are held. A further loss
+        starts the count for the whole site again.
         """
         held = self.held_losses.get(site)
         held_dids = held.missing_polls.keys() if held else frozenset[Did]()
@@ -291,8 +292,11 @@ class LossCheck:
         is_confirmed = bool(lost_dids) and (
             previous is None or self.now - previous.last_confirmed_at >= self.poll_spacing
         )
-        polls = {did: last_polls[did] + is_confirmed if did in last_polls else 0 for did in lost_dids}
-        polls |= {did: last_polls[did] for did in unread & last_polls.keys()}
+        if lost_dids <= last_polls.keys():
+            polls = {did: last_polls[did] + is_confirmed for did in lost_dids}
+            polls |= {did: last_polls[did] for did in unread & last_polls.keys()}
+        else:  # a further loss: what vanishes bit by bit may come back
+            polls, is_confirmed = dict.fromkeys(lost_dids | (unread & last_polls.keys()), 0), True
         settled = {did for did, count in polls.items() if count >= self.settings.confirm_polls} | approved
         return _Loss(
             missing_polls={did: polls[did] for did in sorted(polls.keys() - settled)},

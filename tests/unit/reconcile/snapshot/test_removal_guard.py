@@ -22,6 +22,7 @@ from tests.factories import (
 )
 
 MANY = [Did(f"lofar:M{n:02}") for n in range(10)]
+OTHERS = [Did(f"lofar:O{n:02}") for n in range(10)]
 HERE = {CAM: MANY, RAL: MANY}
 
 
@@ -139,16 +140,17 @@ def test_available_datasets_are_counted_apart_by_the_guard():
 
 
 @pytest.mark.parametrize(("state", "on_tape"), [(DatasetState.NEARLINE, 0), (DatasetState.AVAILABLE, 20)])
-def test_a_loss_beside_a_confirmed_one_is_compared_with_what_is_left(state, on_tape):
+def test_a_loss_beside_an_approved_one_is_compared_with_what_is_left(state, on_tape):
     """Of 20 datasets 11 are gone for sure. Then 5 are more than half of the other 9, though not of 20."""
     some, others = (
         [Did(f"lofar:{kind}{n:02}") for n in range(count)] for kind, count in (("S", 20), ("T", on_tape))
     )
     pool = Site(confirm_polls=1, wanted=[*some, *others], CAM=[], RAL=[])
     tape = [replica(did, CAM, DatasetState.NEARLINE) for did in others]
-    for lost_count, held_count in ((0, None), (11, 11), (16, 5)):
+    for lost_count, held_count, approved in ((0, None, {}), (11, 11, {}), (16, 5, {CAM: {*some[:11]}})):
         left = [replica(did, CAM, state) for did in some[lost_count:]]
-        pool.poll(answer=holding(*left, *tape, at=pool.now + MINUTE, asked=pool.wanted))
+        answer = holding(*left, *tape, at=pool.now + MINUTE, asked=pool.wanted)
+        pool.poll(answer=answer, approved=approved)
         assert pool.held == ({CAM: (held_count, HoldCause.SITE)} if held_count else {})
 
 
@@ -173,6 +175,18 @@ def test_so_many_further_polls_that_say_the_same_let_it_go():
     assert (pool.held, pool.listed()) == ({}, set())
     assert pool.thought.released == {CAM: dict.fromkeys(MANY, "3 further polls said that it is gone")}
     assert pool.ad().as_of == pool.now
+
+
+def test_a_further_loss_starts_the_count_of_its_site_again():
+    """A list that becomes shorter with each poll is cut off somewhere; another site's loss is another's."""
+    pool = Site(wanted=[*MANY, *OTHERS], CAM=[*MANY, *OTHERS], RAL=[*MANY, *OTHERS])
+    counts = []
+    for cam_left, ral_left in ((8, 8), (8, 8), (8, 8), (6, 8), (6, 8), (6, 8), (6, 8)):
+        pool.poll({CAM: [*MANY, *OTHERS][:cam_left], RAL: [*MANY, *OTHERS][:ral_left]})
+        held = pool.state.held_losses
+        counts.append([held[site].confirmations if site in held else None for site in (CAM, RAL)])
+    assert counts == [[0, 0], [1, 1], [2, 2], [0, None], [1, None], [2, None], [None, None]]
+    assert len(pool.listed()) == 6
 
 
 def test_cycles_that_follow_each_other_too_soon_are_one_poll():
