@@ -112,7 +112,7 @@ class RucioCatalogue:
             # steps 2 to 5
             self._read_all(poll, dids)
             _raise_if_all_failed(poll, dids)
-            seconds_left = self._queries.connection.deadline.remaining_seconds
+            seconds_left = self._queries.connection.remaining_seconds
         # step 2 again, for names that the answer of the bulk call did not contain
         self._resolver.look_up_unresolved(poll, dids, min(seconds_left, _SINGLE_QUERY_SECONDS))
         _raise_if_all_failed(poll, dids)

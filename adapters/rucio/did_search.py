@@ -147,7 +147,7 @@ class CaseVariantFinder:
                         self._search(dids, [scope for scope in scopes if scope.casefold() == folded])
                         self._due_at.update(dict.fromkeys(dids, now + search_every))
                         del self._retry_at[folded]
-                    if self._queries.connection.deadline.has_passed():
+                    if not self._queries.connection.remaining_seconds:
                         return
         except CatalogueError:
             self._retry_at[""] = retry_at

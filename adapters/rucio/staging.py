@@ -315,7 +315,7 @@ class RucioStager:
 
     def close(self) -> None:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        self._queries.connection.deadline.expire_now()
+        self._queries.connection.end_poll()
         self._queries.close()
 
     @contextmanager

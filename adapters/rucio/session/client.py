@@ -198,36 +198,6 @@ class _Paused(CatalogueUnreachable):
     """The server asked for a pause that is short enough to wait."""
 
 
-class Deadline:
-    """The end of a poll: no query begins after it. A running query has the time limit of the worker."""
-
-    def __init__(self) -> None:
-        self._ends_at = float("inf")
-        self.seconds = 0.0
-
-    @contextmanager
-    def start(self, seconds: float) -> Iterator[None]:
-        """Limit the ``with`` block to *seconds*."""
-        self.seconds, self._ends_at = seconds, time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            self._ends_at = float("inf")
-
-    @property
-    def remaining_seconds(self) -> float:
-        """Return the seconds until the deadline; never negative."""
-        return max(0.0, self._ends_at - time.monotonic())
-
-    def has_passed(self) -> bool:
-        """Return whether the deadline has passed."""
-        return self.remaining_seconds <= 0
-
-    def expire_now(self) -> None:
-        """Let no further query begin."""
-        self._ends_at = 0.0
-
-
 class RucioConnection:
     """A logged-in client that raises CatalogueErrors; only one thread at a time may use it.
 
@@ -238,7 +208,8 @@ class RucioConnection:
         self._settings = settings
         self._rate_limiter = rate_limiter or HttpRateLimiter(settings.calls_per_second)
         self._token_source = _build_token_source(settings)
-        self.deadline = Deadline()
+        self._poll_seconds = 0.0
+        self._poll_ends_at = float("inf")
         self._login = RucioLogin(settings)
         self._client: RucioClient | None = None
         self._token: str | None = None
@@ -261,13 +232,20 @@ class RucioConnection:
         """Begin no query of the ``with`` block after *seconds*; use the current token for all."""
         if self._token_source:
             self._token = self._token_source.token()
+        self._poll_seconds, self._poll_ends_at = seconds, time.monotonic() + seconds
         try:
-            with self.deadline.start(seconds):
-                yield
+            yield
         except CatalogueDenied:
             if self._token_source:
                 self._token_source.forget()
             raise
+        finally:
+            self._poll_ends_at = float("inf")
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Return the seconds until the end of the poll, after which no query begins; never negative."""
+        return max(0.0, self._poll_ends_at - time.monotonic())
 
     def ask(self, call: Callable[[RucioClient], T]) -> T:
         """Return the result of *call*; *call* must read its whole answer before it returns.
@@ -317,8 +295,12 @@ class RucioConnection:
 
     def deadline_error(self) -> CatalogueUnreachable:
         """Return the error for a query that did not begin before the deadline of this poll."""
-        reason = f"no complete answer within {self.deadline.seconds:g} s"
+        reason = f"no complete answer within {self._poll_seconds:g} s"
         return CatalogueUnreachable(self._settings.name, reason)
+
+    def end_poll(self) -> None:
+        """Let no further query begin."""
+        self._poll_ends_at = 0.0
 
     def close(self) -> None:
         """Close the connections and forget the token."""
@@ -381,10 +363,10 @@ class RucioConnection:
         Raises:
             CatalogueUnreachable: the deadline has passed, or a pause is too long for this poll.
         """
-        if self.deadline.has_passed():
+        if not self.remaining_seconds:
             raise self.deadline_error()
         pause_seconds = self._rate_limiter.pause_seconds
-        if pause_seconds > min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds):
+        if pause_seconds > min(_MAX_PAUSE_SECONDS, self.remaining_seconds):
             raise CatalogueUnreachable(
                 self._settings.name, f"the server asked for a pause; {pause_seconds:.0f} s are left"
             )
@@ -406,7 +388,7 @@ class RucioConnection:
         if error is None:
             return
         response.close()
-        longest = min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds)
+        longest = min(_MAX_PAUSE_SECONDS, self.remaining_seconds)
         if is_refusal and after is not None and self._rate_limiter.pause_seconds <= longest:
             error = _Paused(error.catalogue, error.reason)
         raise error

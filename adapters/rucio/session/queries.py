@@ -162,7 +162,7 @@ class QueryRunner:
             found: list[T] = []
             for row in islice(iter_records(rows), limit):
                 found.append(read(row))
-                if len(found) % _ROWS_PER_LOOK == 0 and self.connection.deadline.has_passed():
+                if len(found) % _ROWS_PER_LOOK == 0 and not self.connection.remaining_seconds:
                     raise self.connection.deadline_error()
             return found
 
@@ -191,7 +191,7 @@ class QueryRunner:
 
     def is_late(self, reserve: float) -> bool:
         """Return whether less than the fraction *reserve* (0 to 1) of the poll's time is left."""
-        return self.connection.deadline.remaining_seconds < reserve * self.settings.deadline.total_seconds()
+        return self.connection.remaining_seconds < reserve * self.settings.deadline.total_seconds()
 
     def close(self) -> None:
         """Close the connection, and forget the token."""

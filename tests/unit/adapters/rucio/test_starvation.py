@@ -10,7 +10,7 @@ import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.rucio.did_search import DidSearch
-from adapters.rucio.session.client import Deadline, RucioConnection
+from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.queries import QueryRunner, SeriesGuard
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import DatasetState, Did, Seen, Unseen
@@ -143,7 +143,7 @@ class Slow:
     """A connection that has no answer for ``silent`` names; it adds up the seconds that they take."""
 
     def __init__(self, silent: Collection[Did], settings: RucioSettings) -> None:
-        self.deadline = Deadline()
+        self.remaining_seconds = float("inf")
         self.answer_seconds = settings.timeout.total_seconds()
         self.lost_seconds = 0.0
         self.silent = silent
