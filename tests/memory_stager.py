@@ -55,6 +55,7 @@ class MemoryStager:
         is_broken: whether all calls fail as if the server were down.
         longest: the longest lifetime that a policy gives to a rule.
         unread: the datasets and rules that cannot be read, with the reason.
+        disks: the disk to which requests to a site go now; by default the one with its name.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class MemoryStager:
         self.permissions = StagingPermissions(True, True, True)
         self.longest = timedelta.max
         self.unread: dict[str, str] = {}
+        self.disks: dict[Site, str] = {}
         self._clock = clock
         self._number = 0
 
@@ -139,7 +141,11 @@ class MemoryStager:
         sizes = {did: self.sizes[did] for did in query.dids & self.sizes.keys() - self.unread.keys()}
         spaces = {site: self.spaces[site] for site in query.spaces & self.spaces.keys()}
         unread = {key: self.unread[key] for key in self.unread.keys() & (query.dids | query.rules)}
-        return StagingAnswer(found, sizes, spaces, unread)
+        storages = {site: self._find_disk(site) for site in spaces}
+        return StagingAnswer(found, sizes, spaces, unread, storages)
+
+    def _find_disk(self, site: Site) -> str:
+        return self.disks.get(site, f"{site}_DISK")
 
     def request(self, order: StagingOrder) -> str:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
@@ -156,7 +162,7 @@ class MemoryStager:
         if refusal and not order.rule:
             raise StagingRefused(self.name, refusal[1], refusal[0])
         end = self._clock() + min(order.lifetime, self.longest)
-        storage = order.storage or f"{order.site}_DISK"
+        storage = order.storage or self._find_disk(order.site)
         if order.rule and order.rule not in self.rules:
             raise StagingRefused(self.name, f"the rule {order.rule} does not exist")
         for rule in self.own_rules():

@@ -175,8 +175,8 @@ class Storages:
         ]
         return "|".join(["rse_type=DISK", *tapes]) if tapes else None
 
-    def read_spaces(self, sites: AbstractSet[Site]) -> dict[Site, int | str]:
-        """Return the free bytes of the disk of each of *sites*, or why its number cannot be used.
+    def read_spaces(self, sites: AbstractSet[Site]) -> tuple[dict[Site, int | str], dict[Site, str]]:
+        """Return the free bytes of the disk of each of *sites*, or why there is no number, and the disks.
 
         Rucio knows the free space only from a report of the storage itself (the source *storage* of
         ``get_rse_usage``). The limit MinFreeSpace, which Rucio's deletion keeps free, is not available to
@@ -186,16 +186,17 @@ class Storages:
             CatalogueError: the server did not answer.
         """
         spaces: dict[Site, int | str] = {}
+        storages: dict[Site, str] = {}
         for site in sorted(sites):
             try:
-                storage = self.choose(site)
+                storage = storages[site] = self.choose(site)
                 if (space := self._read_space(storage)) is not None:
                     spaces[site] = space
             except StagingRefused as error:
                 spaces[site] = error.reason
             except (BadRow, *FAILURES_ALONE) as error:
                 spaces[site] = f"{storage}: {reason_of(error)}"
-        return spaces
+        return spaces, storages
 
     def _read_space(self, storage: str) -> int | None:
         rows = self._queries.ask_rows("get_rse_usage", storage, read=lambda row: row)
@@ -504,10 +505,10 @@ class RucioStager:
             unread = dict((*failed.items(), *errors.items()))
             if unread and query.dids | query.rules <= unread.keys():
                 raise unread[min(unread)]
-            spaces = self._storages.read_spaces(query.spaces)
+            spaces, storages = self._storages.read_spaces(query.spaces)
         others = (rule for rule in found if not (rule.is_ours and rule.id in own))
         reasons = {each: error.reason for each, error in unread.items()}
-        return StagingAnswer((*own.values(), *others), sizes, spaces, reasons)
+        return StagingAnswer((*own.values(), *others), sizes, spaces, reasons, storages)
 
     def request(self, order: StagingOrder) -> str:
         """See :class:`hydrator.domain.staging_ports.Stager`."""

@@ -167,14 +167,16 @@ class StagingAnswer:
     ``rules`` has each rule of the query that the catalogue lists, also after its end: a rule that it omits
     does not exist. A rule whose storage element serves several sites is there once for each of them.
     ``sizes`` omits a DID whose size is unknown, zero, or still grows. ``spaces`` has the free bytes of a
-    site, or a sentence on why the number cannot be used; it omits a site whose space is unknown. Nothing is
-    known about the datasets and the ids of rules in ``unread``, with the reasons: they failed alone.
+    site, or a sentence on why the number cannot be used; it omits a site whose space is unknown. ``storages``
+    has the storage element of these sites to which a request goes now. Nothing is known about the datasets
+    and the ids of rules in ``unread``, with the reasons: they failed alone.
     """
 
     rules: tuple[ExistingRule, ...] = ()
     sizes: Mapping[Did, int] = field(default_factory=dict)
     spaces: Mapping[Site, int | str] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
+    storages: Mapping[Site, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

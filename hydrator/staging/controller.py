@@ -28,7 +28,17 @@ from hydrator.reconcile.result import CycleReport
 
 from .overview import StagingOverview, build_overview
 from .plan import CatalogueFacts, Plan, Planner, find_candidates, find_endangered, find_seen
-from .table import DAY, Request, StagingControl, Table, Write, apply_commands, apply_needs, follow_rules
+from .table import (
+    DAY,
+    Request,
+    StagingControl,
+    Table,
+    Write,
+    apply_commands,
+    apply_needs,
+    follow_rules,
+    make_batch,
+)
 from .view import DataView, LiveNeeds, build_view, update_needs
 
 _HALTING_KINDS = frozenset({RefusalKind.PERMISSION, RefusalKind.ACTIVITY})
@@ -126,7 +136,7 @@ class StagingController:
         if control.stop_reason:
             plan = replace(plan, writes=())
         new = [write.request for write in plan.writes if write.verb == "ask" and not write.request.called_at]
-        self._save(table.put(*(replace(one, called_at=now) for one in new)))
+        self._save(table.split_approvals(new).put(*(replace(one, called_at=now) for one in new)))
         control.remove_processed(pending)
         self._make_calls(plan.writes)
         return plan
@@ -232,8 +242,9 @@ class StagingController:
             if error.kind in _HALTING_KINDS:
                 self._catalogues[one.catalogue].halted = error.reason
         self.table = self.table.put(one)
-        if all(each.rule for each in self.table.requests if each.batch == one.batch) and error is None:
-            rest = {name: each for name, each in self.table.decisions.items() if name != one.batch}
+        if error is None:
+            alone = make_batch(one.site, {one.did: one.bytes})
+            rest = {name: each for name, each in self.table.decisions.items() if name != alone}
             self.table = replace(self.table, decisions=rest)
         self.audit(write, one, error)
         return error

@@ -578,18 +578,21 @@ class Planner:
         requests = []
         for did, size in sizes.items():
             rule = self._last_rule(did, site, facts) if is_pin else None
+            storage = rule.storage if rule else facts.answer.storages.get(site, "")
             request = Request(
                 did, site, facts.name, kind, size, name, self.now, int(lifetime.total_seconds()),
-                rule.storage if rule else "", None if is_pin else self._find_tape(did, site), jobs.user,
+                storage, None if is_pin else self._find_tape(did, site), jobs.user,
                 job_count=jobs.job_count, example=jobs.example, wanted_at=self.now,
             )  # fmt: skip
             requests.append(request)
         what = f"{format_bytes(total)} in {format_count(len(sizes), 'dataset')} at {site}"
         text = f"would {'pin' if is_pin else 'ask for'} {what}; the mode is propose"
         mode: str = self.settings.mode_at(facts.name, site)
-        if not is_pin and (decision := self.table.decisions.get(name)):
-            mode = "reject" if decision.verb == "reject" else mode
-        elif not is_pin and mode == "request" and total > to_bytes(self.settings.limits.approval_tb):
+        decision = self.table.decisions.get(name)
+        is_large = total > to_bytes(self.settings.limits.approval_tb)
+        if not is_pin and decision and decision.verb == "reject":
+            mode = "reject"
+        elif not is_pin and mode == "request" and is_large and not self.table.is_approved(site, sizes):
             mode, text = "approve", f"{what} wait for `hydrator staging approve {name}`"
         return Batch(tuple(requests), mode, text)
 

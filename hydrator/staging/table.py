@@ -79,7 +79,7 @@ class Request:
         batch: id of the datasets that were requested together; `hydrator staging cancel` takes it.
         asked_at: time of the request.
         lifetime_seconds: lifetime that the last call asked for.
-        storage: storage element of a pin; empty: the catalogue chooses.
+        storage: storage element, also of a repeated call; empty: the catalogue chooses.
         source: site from whose tape the data comes; null: the data is on disk somewhere.
         user: owner of the jobs for which the daemon made the request; empty: unknown.
         rule: id at the catalogue; empty: no call was answered yet.
@@ -193,7 +193,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's answer to a request; an approval is used up once the catalogue has all of the request."""
+    """A person's answer to a request; that of a dataset is used up once the catalogue has its rule."""
 
     verb: Literal["approve", "reject"]
     given_at: datetime
@@ -201,7 +201,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Table:
-    """Everything that staging remembers over a restart: open requests, ended ones, decisions by batch."""
+    """Everything that staging remembers over a restart: open requests, ended ones, decisions by batch.
+
+    Once an approved batch is asked for, its approval is one of each dataset alone: some may fail.
+    """
 
     requests: tuple[Request, ...] = ()
     ended: tuple[Request, ...] = ()
@@ -241,6 +244,23 @@ class Table:
             requests=tuple(one for one in rows.values() if not one.ended_at),
             ended=(*self.ended, *(one for one in rows.values() if one.ended_at)),
         )
+
+    def is_approved(self, site: Site, sizes: Mapping[Did, int]) -> bool:
+        """Return whether a person approved a request of *sizes* at *site*, or each of its datasets."""
+        whole, *each = (
+            self.decisions.get(make_batch(site, some))
+            for some in (sizes, *({did: size} for did, size in sizes.items()))
+        )
+        return all(one and one.verb == "approve" for one in ([whole] if whole else each))
+
+    def split_approvals(self, requests: Iterable[Request]) -> "Table":
+        """Return the table in which the approvals of the batches of *requests* are those of each dataset."""
+        decisions = dict(self.decisions)
+        for one in requests:
+            if (decision := self.decisions.get(one.batch)) and decision.verb == "approve":
+                decisions.pop(one.batch, None)
+                decisions[make_batch(one.site, {one.did: one.bytes})] = decision
+        return replace(self, decisions=decisions)
 
     def drop(self, request: Request) -> "Table":
         """Return the table without the open *request*: its call was never made."""

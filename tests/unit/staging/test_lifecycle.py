@@ -59,6 +59,16 @@ def test_a_call_without_an_answer_is_repeated_at_the_same_site(has_effect):
     assert len(world.stager.rules) == 1
 
 
+def test_a_call_without_an_answer_is_repeated_at_the_same_disk_of_the_site():
+    """The first call may take effect later: at another disk, its repeat would be a second copy."""
+    world = asking_world()
+    world.stager.faults["request"] = [Fault(LOST)]
+    world.step()
+    world.stager.disks[CAM] = "CAM_DISK2"
+    world.step()
+    assert [rule.storage for rule in world.stager.own_rules()] == ["CAM_DISK"]
+
+
 def test_a_call_in_doubt_that_nobody_needs_any_more_is_dropped_or_ended():
     world = asking_world(L2=1)
     world.stager.faults["request"] = [Fault(LOST), Fault(LOST, has_effect=True)]

@@ -7,9 +7,10 @@ import pytest
 
 from hydrator.domain.model import DatasetState, Did, Site, Unseen
 from hydrator.domain.network import Rate
-from hydrator.domain.staging_ports import RequestState
+from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingFailed
 from hydrator.staging.table import StagingCommand
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
+from tests.memory_stager import Fault
 from tests.staging_world import BOB, SCHEDD, TERABYTE, StagingWorld, need, policy, run, world_with
 
 DAY = timedelta(days=1)
@@ -297,6 +298,25 @@ def test_a_large_request_waits_for_a_person_and_its_approval_lasts_until_success
     world.stager.refusals.clear()
     world.step(61 * MINUTE)
     assert world.stages == {(L1, CAM)}
+    assert world.table.decisions == {}
+
+
+@pytest.mark.parametrize("failing", [L1, L2])
+@pytest.mark.parametrize("error", ["refused", "no answer"])
+def test_an_approval_of_several_datasets_lasts_until_each_has_its_rule(failing, error):
+    """What is left is above the limit again; after a silence, that are also those that were not asked for."""
+    world = world_with(need(L1, L2, L3, sites=[CAM]), L1=2.1, L2=2.1, L3=0.5)
+    world.control.commands.append(StagingCommand("approve", world.overview.planned[0].first.batch))
+    if error == "refused":
+        world.stager.refusals[failing] = (RefusalKind.OTHER, "the database is locked")
+    else:
+        world.stager.faults["request"] = [Fault(StagingFailed("rucio", "timeout"))]
+    world.step()
+    assert len(world.stages) == (2 if error == "refused" else 0)
+    world.stager.refusals.clear()
+    world.step(61 * MINUTE)
+    world.step()
+    assert (world.stages, world.overview.planned) == ({(L1, CAM), (L2, CAM), (L3, CAM)}, ())
     assert world.table.decisions == {}
 
 

@@ -254,9 +254,10 @@ def test_odd_reserve_of_a_site_closes_this_site_only(stager, client):
 
 def test_site_with_two_disks_has_the_reason_in_the_place_of_its_space(stager, monkeypatch):
     monkeypatch.setitem(STORAGES, "CAM-DISK2", CAM)
-    spaces = stager.list(StagingQuery(spaces=SITES)).spaces
-    assert spaces.pop(CAM) == "set storage for the site CAM: it has the disks CAM-DISK, CAM-DISK2"
-    assert spaces == {RAL: 10**14}
+    answer = stager.list(StagingQuery(spaces=SITES))
+    why = "set storage for the site CAM: it has the disks CAM-DISK, CAM-DISK2"
+    assert answer.spaces == {RAL: 10**14, CAM: why}
+    assert answer.storages == {RAL: "RAL-DISK"}
 
 
 @pytest.mark.parametrize(("at_cam", "is_whole"), [(4, True), (3, False)])
