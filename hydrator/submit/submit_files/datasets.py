@@ -269,8 +269,8 @@ def check_lists(description: Description, origin: str) -> None:
     """Check RequiredDatasets of *description* for every item of its queue statement, and the user's options.
 
     This check finds malformed lists before the submission; otherwise a schedd would drop or hold a
-    late-materialized job with such a list. It cannot check a list that is not a literal, or that differs
-    between the jobs of one item.
+    late-materialized job with such a list. It cannot check a list that is not a literal, or that is random.
+    Of the lists of the jobs of one item it checks the first.
 
     Raises:
         SubmitFileError: a list is malformed, and the text has up to ten problems with their items; or an
@@ -282,12 +282,12 @@ def check_lists(description: Description, origin: str) -> None:
             raise SubmitFileError(
                 f"{origin}: nothing reads {name}: did you mean +{option}? Nothing was submitted"
             )
-    if description.dataset_list is None or description.differs_per_job(_LIST) or description.rows is None:
+    if description.dataset_list is None or description.is_unforeseeable(_LIST) or description.rows is None:
         return
     problems: dict[str, None] = {}
     rows: Sequence[Row] = description.rows if description.differs_per_item(_LIST) else ({},)
     for row in rows:
-        for problem in _list_problems(description.expand(_LIST, row)):
+        for problem in _list_problems(description.expand_for_jobs(_LIST, row)[0]):
             shown = ", ".join(
                 f"{name} = {value}" for name, value in row.items() if name in description.dataset_list
             )

@@ -134,6 +134,13 @@ def test_list_without_a_comma_is_refused_because_htcondor_joins_the_names(text):
         check_lists(description, "x.sub")
 
 
+@pytest.mark.parametrize("text", ['{"o:a" "o:$(Process)"}', '{"o:a b$INT(Process,%03d)"}'])
+def test_malformed_list_that_differs_from_job_to_job_is_refused_too(text):
+    description = read_description(f"+RequiredDatasets = {text}\nqueue 3\n".encode(), Path.cwd())
+    with pytest.raises(SubmitFileError, match="nothing was submitted"):
+        check_lists(description, "x.sub")
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [
