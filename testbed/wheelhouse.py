@@ -10,6 +10,7 @@ from typing import Literal
 
 from build import ProjectBuilder
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from pyproject_hooks import quiet_subprocess_runner
 
 from .cached import built, run_pip
@@ -21,24 +22,16 @@ PACKAGES = ("hydrator", "adapters", "toil_batch_system_classad_hydrator")
 _LOCK = ROOT / "requirements.lock"
 
 
-def dependencies() -> Path:
-    """Return a folder with the wheel of every run-time dependency (60 MB), downloaded once.
+def dependencies(python: str = PYTHON) -> Path:
+    """Return a folder with the wheel of every run-time dependency for this release of Python (60 MB).
+
+    It is downloaded once.
 
     Raises:
         Unavailable: see there.
     """
-    return built("wheelhouse", runtime_lock().encode(), _fetch)
-
-
-def wheels_for(python: str) -> Path:
-    """Return a folder with the wheel of every run-time dependency for the release *python*, such as 3.13.
-
-    Raises:
-        Unavailable: see there.
-    """
-    if python == PYTHON:
-        return dependencies()
-    return built(f"wheelhouse-{python}", runtime_lock().encode(), lambda home: _fetch(home, python))
+    name = "wheelhouse" if python == PYTHON else f"wheelhouse-{python}"
+    return built(name, runtime_lock().encode(), lambda home: _fetch(home, python))
 
 
 def our_wheel(folder: Path, version: str | None = None) -> Path:
@@ -68,10 +61,9 @@ def build(kind: Literal["wheel", "sdist"], folder: Path, source: Path = ROOT) ->
 
 def runtime_lock() -> str:
     """Return the entries of requirements.lock that an installation without extras needs."""
-    entries = re.findall(r"^([A-Za-z0-9._-]+)==.*\n(?: .*\n?)*", _LOCK.read_text("utf-8"), re.MULTILINE)
-    texts = re.findall(r"^[A-Za-z0-9._-]+==.*\n(?: .*\n?)*", _LOCK.read_text("utf-8"), re.MULTILINE)
+    entries = re.finditer(r"^([A-Za-z0-9._-]+)==.*\n(?: .*\n?)*", _LOCK.read_text("utf-8"), re.MULTILINE)
     wanted = _collect_requirements("classad-hydrator")
-    return "".join(text for name, text in zip(entries, texts, strict=True) if _plain(name) in wanted)
+    return "".join(entry[0] for entry in entries if canonicalize_name(entry[1]) in wanted)
 
 
 def _collect_requirements(name: str) -> set[str]:
@@ -79,7 +71,7 @@ def _collect_requirements(name: str) -> set[str]:
     found: set[str] = set()
     waiting = [name]
     while waiting:
-        one = _plain(waiting.pop())
+        one = canonicalize_name(waiting.pop())
         if one in found:
             continue
         found.add(one)
@@ -91,11 +83,7 @@ def _collect_requirements(name: str) -> set[str]:
     return found
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _fetch(home: Path, python: str = PYTHON) -> None:
+def _fetch(home: Path, python: str) -> None:
     home.mkdir()
     lock = home / "runtime.lock"
     lock.write_text(runtime_lock(), "utf-8")

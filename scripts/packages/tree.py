@@ -12,7 +12,7 @@ from typer._completion_shared import get_completion_script
 
 from hydrator.config import Settings
 from hydrator.submit.pool_config import negotiator_config, schedd_config
-from testbed.wheelhouse import ROOT, our_wheel, wheels_for
+from testbed.wheelhouse import ROOT, dependencies, our_wheel
 
 from .targets import CONFIG_FOLDER, DAEMON, HOOK, POOL, SUBMIT, Package, Target
 
@@ -110,7 +110,7 @@ def _add_condor_configuration(root: Path, package: Package, name: str, text: str
 
 def _install_wheels(site: Path, target: Target) -> None:
     """Install this project's wheel and the wheels of the lock for the Python of *target* into *site*."""
-    wheels = wheels_for(target.python)
+    wheels = dependencies(target.python)
     with tempfile.TemporaryDirectory() as scratch:
         ours = our_wheel(Path(scratch))
         options = [
