@@ -40,7 +40,7 @@ from .installation import Installation, ListedCatalogue
 from .pool import THREE_SITES, Pool, ToolFailed
 from .rucio import RucioServer, server_python
 
-State = Literal["available", "staging", "partial", "nearline", "stuck"]
+State = Literal["available", "staging", "partial", "nearline"]
 PRINT_FORMAT = Path(__file__).parents[1] / "deploy" / "condor" / "locality.cpf"
 
 ONE, TWO, THREE, FOUR = (f"lofar:L667526_SB00{number}" for number in (1, 2, 3, 4))
@@ -237,7 +237,6 @@ class RucioHoldings:
             "staging": [("replicate", disk), ("transferred", half)],
             "partial": [("place", half)],
             "nearline": [("place", tape), ("replicate", tape)],
-            "stuck": [("replicate", disk), ("transferred", half), ("fail", disk)],
         }
         return by_state[state]
 

@@ -29,22 +29,6 @@ def rucio(installed) -> RucioHoldings:
     return installed.catalogue
 
 
-def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed, rucio):
-    did = f"{rucio.scope}:awaited"
-    rucio.put(did, {"UK": "partial", "AU": "staging", "NL": "stuck"})
-    job = installed.submit([did], mode="wait")
-    installed.until_states(did, UK="PARTIAL", AU="STAGING", NL="STUCK")
-    assert installed.fraction_at("UK", did) == 0.5
-    rucio.fail(did, "AU")
-    installed.until_states(did, AU="STUCK")
-    assert installed.pool.is_idle(job)
-    assert rucio.available()[did] == frozenset()
-
-    rucio.arrive(did, "NL")
-    installed.until_states(did, NL="AVAILABLE")
-    assert installed.pool.ran_at(job) == ["NL"]
-
-
 def test_stuck_rule_has_its_reason_and_expiring_data_attracts_no_job(installed, rucio):
     did = f"{rucio.scope}:doomed"
     rucio.put(did, {"UK": "available", "AU": "staging"})
