@@ -37,7 +37,7 @@ from .dmapi_holdings import DmapiHoldings
 from .dmapi_standin import DmapiStandIn
 from .files import write_secret
 from .installation import Installation, ListedCatalogue
-from .pool import THREE_SITES, Pool, ToolFailed
+from .pool import THREE_SITES, Pool, ToolFailed, site_of
 from .rucio import RucioServer, server_python
 
 State = Literal["available", "staging", "partial", "nearline"]
@@ -491,11 +491,9 @@ class Demo:
         attributes = ("ProcId", "LastRemoteHost", "RemoteHost", "JobCurrentStartDate", "NumJobStarts")
         which = f"ClusterId == {job.cluster} && JobCurrentStartDate =!= undefined"
         found = [*self.pool.jobs(which, *attributes), *self.pool.history(which, *attributes)]
-        sites = {site.local: site.name for site in self.pool.sites}
         runs = {}
         for ad in found:
-            host = str(ad.get("RemoteHost") or ad["LastRemoteHost"])
-            site = sites[host.split("@")[1]]  # slot1_1@UK@this.machine
+            site = site_of(ad.get("RemoteHost") or ad["LastRemoteHost"])
             runs[int(ad["ProcId"])] = Run(
                 site, int(ad["JobCurrentStartDate"]), int(ad.get("NumJobStarts", 1))
             )

@@ -7,7 +7,6 @@ with Pool.start() as pool, Installation(pool, ListedCatalogue(pool.home)) as ins
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,10 +17,10 @@ from typing import Any, Literal, Protocol, Self
 
 from .files import write_program
 from .metrics import total
-from .patience import LIMIT_SECONDS, wait_for
-from .pool import DOMAIN, Pool
+from .patience import LIMIT_SECONDS
+from .pool import Pool
 from .ports import free_port
-from .processes import end
+from .processes import MORTAL, end
 
 HYDRATOR = (sys.executable, "-m", "hydrator.cli")
 Road = Literal["file", "url", "collector"]
@@ -179,7 +178,7 @@ port = {self._port}
     def start_daemon(self) -> None:
         """Start ``hydrator run`` and wait until it is ready."""
         with (self.home / "log").open("ab") as log:
-            command = [*_mortal(), *HYDRATOR, "run", "--config", str(self.config)]
+            command = [*MORTAL, *HYDRATOR, "run", "--config", str(self.config)]
             self._daemon = subprocess.Popen(command, stderr=log)
         self.pool.wait(self._ready, "the daemon to be ready")
 
@@ -217,8 +216,8 @@ port = {self._port}
             "STARTD_CRON_LOCALITY_KILL = True",
         ]
         for site in self.pool.sites:
-            words = f"--site '{site.name}' {source} --cache-dir {self.pool.shared}/cache-{site.local}"
-            lines.append(f'{site.local}.STARTD_CRON_LOCALITY_ARGS = "{words}"')
+            words = f"--site '{site.name}' {source} --cache-dir {self.pool.shared}/cache-{site.name}"
+            lines.append(f'{site.name}.STARTD_CRON_LOCALITY_ARGS = "{words}"')
         return "\n" + "\n".join(lines) + "\n"
 
     def is_hydrated(self) -> bool:
@@ -268,6 +267,9 @@ port = {self._port}
     def status(self) -> Any:  # noqa: ANN401 - JSON
         return json.loads(self.run("status", "--json").stdout)
 
+    def findings(self) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(self.run("check", "--json", check=False).stdout)
+
     def metric(self, series: str) -> float:
         """See :func:`testbed.metrics.total`."""
         import httpx
@@ -285,11 +287,3 @@ port = {self._port}
         import httpx
 
         return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=LIMIT_SECONDS).status_code == 200
-
-
-def _mortal() -> tuple[str, ...]:
-    """Return a command prefix that ends a process with the thread that started it, if available."""
-    return ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
-
-
-__all__ = ["DOMAIN", "Installation", "ListedCatalogue", "wait_for"]

@@ -37,7 +37,7 @@ from .files import umask, write_program, write_secret
 from .patience import LIMIT_SECONDS, PATIENCE, polls
 from .ports import free_port
 
-__all__ = ["DOMAIN", "Pool", "SiteSpec", "ToolFailed"]
+__all__ = ["DOMAIN", "Pool", "SiteSpec", "ToolFailed", "site_of"]
 
 DOMAIN = "pool.test"
 """UID_DOMAIN and TRUST_DOMAIN: whoever submits as ``alice@pool.test`` runs as alice."""
@@ -61,6 +61,7 @@ class ToolFailed(RuntimeError):
 class SiteSpec:
     """One site: a startd with one partitionable slot. *extra* is configuration of this startd alone.
 
+    ``name`` has letters, digits and ``_`` only: it is also the startd's -local-name.
     ``memory`` is in MiB; by default 1 GiB for every core. ``gpus`` are stand-ins:
     the startd's configuration lists them, and it assigns them like real ones.
     """
@@ -72,14 +73,9 @@ class SiteSpec:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def local(self) -> str:
-        """Return the startd's -local-name: letters, digits and ``_`` only."""
-        return re.sub(r"\W", "_", self.name)
-
-    @property
     def daemon(self) -> str:
         """Return the startd's name in DAEMON_LIST."""
-        return f"STARTD_{self.local.upper()}"
+        return f"STARTD_{self.name.upper()}"
 
 
 _CLOSED = f"""\
@@ -270,7 +266,7 @@ class Pool:
     def run(
         self,
         *command: str | Path,
-        user: str | None = "root",
+        user: str = "root",
         check: bool = True,
         input: str | None = None,  # noqa: A002 - as in subprocess.run
         cwd: Path | None = None,
@@ -281,8 +277,8 @@ class Pool:
 
         Args:
             command: the tool and its arguments.
-            user: ``root`` (with the administrator's token), ``alice``, ``bob``, ``hydrator``, another
-                identity, or None for no token at all.
+            user: ``root`` (with the administrator's token), ``alice``, ``bob``, ``hydrator`` or another
+                identity.
             check: raise if the exit status is not 0.
             input: the tool's standard input.
             cwd: its folder; by default the user's home.
@@ -294,7 +290,7 @@ class Pool:
         """
         words = [str(word) for word in command]
         more = {**self._identity(user), **(env or {})}
-        done = self._exec(words, user or "root", more, input=input, cwd=cwd, timeout=timeout)
+        done = self._exec(words, user, more, input=input, cwd=cwd, timeout=timeout)
         if check and done.returncode != 0:
             output = (done.stderr.strip() or done.stdout.strip())[-2000:]
             raise ToolFailed(f"{' '.join(words)[:300]}: exit status {done.returncode}: {output}")
@@ -318,13 +314,15 @@ class Pool:
         """Return the home of *user*, inside and outside: jobs put their files there."""
         return self.shared / "home" / user
 
-    def slots(self, *attributes: str, constraint: str = "true") -> list[dict[str, Any]]:
-        """Return the slots' ads, or these attributes of them, as the collector has them."""
-        return self._ads("condor_status", ["-constraint", constraint], attributes)
+    def slots(self, *attributes: str, constraint: str = "true", collector: str = "") -> list[dict[str, Any]]:
+        """Return the slots' ads, or these attributes of them, as the collector has them, or another one."""
+        where = ["-pool", collector or self.collector, "-constraint", constraint]
+        return self._ads("condor_status", where, attributes)
 
-    def ads(self, constraint: str, *attributes: str) -> list[dict[str, Any]]:
-        """Return any ads in the collector."""
-        return self._ads("condor_status", ["-any", "-constraint", constraint], attributes)
+    def ads(self, constraint: str, *attributes: str, collector: str = "") -> list[dict[str, Any]]:
+        """Return any ads in the collector, or in another one."""
+        where = ["-any", "-pool", collector or self.collector, "-constraint", constraint]
+        return self._ads("condor_status", where, attributes)
 
     def jobs(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:
         """Return jobs in the queue; those that left it are in :meth:`history`."""
@@ -385,11 +383,13 @@ class Pool:
 
     def ran_at(self, cluster: int, jobs: int = 1) -> list[str]:
         """Wait until *jobs* jobs of *cluster* have completed; return their sites, by process number."""
-        self.wait(lambda: self.done(cluster, jobs), f"job {cluster} to end")
-        ended = self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId", "LastRemoteHost")
-        by_local = {site.local: site.name for site in self.sites}
-        hosts = [str(job["LastRemoteHost"]) for job in sorted(ended, key=lambda job: int(job["ProcId"]))]
-        return [by_local[host.split("@")[1]] for host in hosts]
+
+        def ended() -> list[dict[str, Any]]:
+            found = self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId", "LastRemoteHost")
+            return found if len(found) >= jobs else []
+
+        found = self.wait(ended, f"{jobs} of job {cluster} to end")
+        return [site_of(job["LastRemoteHost"]) for job in sorted(found, key=lambda job: int(job["ProcId"]))]
 
     # --- faults and changes -------------------------------------------------------------------------
 
@@ -498,13 +498,9 @@ class Pool:
 
     # --- within -------------------------------------------------------------------------------------
 
-    def _identity(self, user: str | None) -> dict[str, str]:
+    def _identity(self, user: str) -> dict[str, str]:
         """Return the environment that gives a tool its token."""
-        if user is None:
-            tokens = self.home / "tokens" / "none"
-            tokens.mkdir(mode=0o700, exist_ok=True)
-        else:
-            tokens = self.token("condor" if user == "root" else user, uid=UIDS.get(user, 0))
+        tokens = self.token("condor" if user == "root" else user, uid=UIDS.get(user, 0))
         names = ("_CONDOR_SEC_TOKEN_DIRECTORY", "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY")
         # the recommended security also accepts the Unix user's name, which is root for most of these users
         methods = {"_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS": "IDTOKENS"} if self._recommended else {}
@@ -607,6 +603,11 @@ class Pool:
         return "\n".join(parts)
 
 
+def site_of(host: str) -> str:
+    """Return the site of a job's RemoteHost or LastRemoteHost, such as ``slot1_1@UK@this.machine``."""
+    return host.split("@")[1]
+
+
 def _find_tree(release: str | None, say: Callable[[str], None]) -> Path:
     """Return the tree with HTCondor *release*; report it if it has another one."""
     suite = debian.SUITES.get(release or "25.14", release or "25.14")
@@ -661,7 +662,7 @@ def _furnish(pool: Pool, tree: Path) -> None:
     for name in ("etc", "log", "spool", "execute", "lock", "tokens", "clients", "shared", "layer", "root"):
         (home / name).mkdir()
     for site in pool.sites:
-        (home / "execute" / site.local).mkdir()
+        (home / "execute" / site.name).mkdir()
     (home / "etc" / "passwords").mkdir(mode=0o700)
     key = home / "etc" / "passwords" / "POOL"
     key.touch(mode=0o600)
@@ -672,7 +673,7 @@ def _furnish(pool: Pool, tree: Path) -> None:
         folder.mkdir(parents=True)
         os.chown(folder, uid, uid)
     pool.shared.chmod(0o1777)
-    for name in ("log", "spool", "execute", "lock", *(f"execute/{site.local}" for site in pool.sites)):
+    for name in ("log", "spool", "execute", "lock", *(f"execute/{site.name}" for site in pool.sites)):
         os.chown(home / name, _CONDOR_UID, _CONDOR_UID)
     _write_users(home, tree)
     (home / "etc" / "condor_config").write_text(_config(pool), "utf-8")
@@ -779,19 +780,19 @@ FILETRANSFER_PLUGINS = $(LIBEXEC)/curl_plugin
 def _site_config(pool: Pool, site: SiteSpec) -> str:
     """Return the configuration of one startd that acts as the glideins of *site*."""
     settings = {
-        "STARTD_NAME": site.local,
-        "STARTD_LOG": f"$(LOG)/StartdLog.{site.local}",
-        "STARTER_LOG": f"$(LOG)/StarterLog.{site.local}",
-        "STARTD_ADDRESS_FILE": f"$(LOG)/.startd_address.{site.local}",
-        "STARTD_CLAIM_ID_FILE": f"$(LOG)/.startd_claim_id.{site.local}",
-        "EXECUTE": f"{pool.home}/execute/{site.local}",
+        "STARTD_NAME": site.name,
+        "STARTD_LOG": f"$(LOG)/StartdLog.{site.name}",
+        "STARTER_LOG": f"$(LOG)/StarterLog.{site.name}",
+        "STARTD_ADDRESS_FILE": f"$(LOG)/.startd_address.{site.name}",
+        "STARTD_CLAIM_ID_FILE": f"$(LOG)/.startd_claim_id.{site.name}",
+        "EXECUTE": f"{pool.home}/execute/{site.name}",
         "NUM_CPUS": str(site.cpus),
         "MEMORY": str(site.memory or 1024 * site.cpus),
         "GLIDEIN_Site": f'"{site.name}"',
         **site.extra,
     }
-    lines = [f"{site.local}.{name} = {value}" for name, value in settings.items()]
-    args = f"-f -local-name {site.local}"
+    lines = [f"{site.name}.{name} = {value}" for name, value in settings.items()]
+    args = f"-f -local-name {site.name}"
     return "\n".join([f"{site.daemon} = $(STARTD)", f"{site.daemon}_ARGS = {args}", *lines]) + "\n\n"
 
 
@@ -800,14 +801,14 @@ def _gpu_inventory(sites: Sequence[SiteSpec]) -> str:
     cases = []
     for site in sites:
         if site.gpus:
-            names = [f"GPU-{site.local.lower()}{number:04}" for number in range(site.gpus)]
+            names = [f"GPU-{site.name.lower()}{number:04}" for number in range(site.gpus)]
             lines = [f'DetectedGPUs="{", ".join(names)}"']
             lines += [
                 f'{name.replace("-", "_")}=[ Id = "{name}"; Capability = {8.0 - number}; '
                 f'DeviceName = "stand-in {number}"; GlobalMemoryMb = 16000; ]'
                 for number, name in enumerate(names)
             ]
-            cases.append(f"*' -local-name {site.local} '*) cat <<'END'\n" + "\n".join(lines) + "\nEND\n;;")
+            cases.append(f"*' -local-name {site.name} '*) cat <<'END'\n" + "\n".join(lines) + "\nEND\n;;")
     cases.append("*) echo DetectedGPUs=0;;")
     body = "\n".join(cases)
     return f"#!/bin/sh\ncase $(tr '\\0' ' ' < /proc/$PPID/cmdline) in\n{body}\nesac\n"

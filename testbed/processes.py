@@ -39,6 +39,10 @@ def below(top: int) -> dict[int, str]:
     return found
 
 
+MORTAL = ("setpriv", "--pdeathsig", "TERM")
+"""The prefix of a command that the kernel ends with the thread that starts it, also by SIGKILL."""
+
+
 def end(process: subprocess.Popen[bytes], seconds: float, how: signal.Signals = signal.SIGTERM) -> int:
     """End *process* by *how*, and by SIGKILL if it still runs after *seconds*; return its exit status."""
     process.send_signal(how)

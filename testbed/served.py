@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import httpx
 
-from ._death import dies_with_parent
 from .patience import PATIENCE
-from .processes import end
+from .processes import MORTAL, end
 
 
 class Served:
@@ -37,10 +36,8 @@ class Served:
         """Start *command*, which ends with the thread that starts it; its output goes to *log*."""
         with log.open("wb") as output:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
-                **how,
-            )  # fmt: skip
+                [*MORTAL, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, **how
+            )
 
     def _wait_for_ping(self, url: str, failed: str, *logs: str, verify: ssl.SSLContext | bool = True) -> None:
         """Wait until the server at *url* answers ``/ping``; see :meth:`_wait`."""

@@ -71,7 +71,7 @@ class Located:
     ) -> None:
         """Apply the generated configuration, as an operator would; *more* is read after it, by role."""
         more = more or {}
-        daemons = ["SchedLog", "negotiator", *(f"startd:{site.local}" for site in self.pool.sites)]
+        daemons = ["SchedLog", "negotiator", *(f"startd:{site.name}" for site in self.pool.sites)]
         self.pool.reconfig(
             read_by=daemons,
             schedd=QUICK

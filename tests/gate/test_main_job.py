@@ -1,10 +1,9 @@
 """Jobs with ``+RequiredDatasets`` follow their data: real pool, daemon, hook and transform."""
 
-import json
-
 import pytest
 
 from testbed.files import umask
+from testbed.pool import site_of
 from tests.gate.early import begin_early
 
 pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.older, pytest.mark.timeout(900)]
@@ -144,7 +143,7 @@ def test_dagman_nodes_follow_their_data(installed, begun):
     nodes = 'DAGNodeName isnt undefined && regexp("^dag:", RequiredDatasets[0]) =?= true'
     pool.wait(lambda: len(pool.history(nodes, "DAGNodeName")) == 2, "both nodes to end")
     ended = pool.history(nodes, "DAGNodeName", "LastRemoteHost")
-    assert {job["DAGNodeName"]: job["LastRemoteHost"].split("@")[1] for job in ended} == {
+    assert {job["DAGNodeName"]: site_of(job["LastRemoteHost"]) for job in ended} == {
         "A": "AU",
         "B": "NL",
     }
@@ -178,7 +177,7 @@ def test_job_with_requirements_by_hand_runs_only_where_its_pinned_data_is(instal
 
 def test_check_is_all_ok(installed, htcondor_release):
     """It advises against a schedd before 25.13.2, of which one is here."""
-    findings = json.loads(installed.run("check", "--json").stdout)
+    findings = installed.findings()
     others = [finding for finding in findings if finding["level"] != "ok"]
     assert [finding["todo"] for finding in others] == (
         ["upgrade the schedd to 25.13.2 or later"] if htcondor_release == "23.9" else []

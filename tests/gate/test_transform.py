@@ -75,12 +75,6 @@ def test_list_of_datasets_gets_all_attributes_of_the_contract(ad, mode):
         assert before + wait <= job["DataLocalityAnyAfter"] <= time.time() + wait + step
 
 
-@pytest.mark.parametrize("datasets", ['"ska:b,ska:a"', '"ska:b, ska:a"', 'split("ska:b ska:a")'])
-def test_string_with_commas_is_a_list(ad, datasets):
-    job = ad(datasets)
-    assert (job["RequiredDatasets"], job["DataLocalityKey"]) == ([B, A], names_key([B, A]))
-
-
 def test_long_list_has_the_key_of_its_cluster_and_no_copied_hash(ad):
     job = ad(LISTED, f'+DataLocalityKey = "{hash_key([A, B])}"', f'+DataLocalityKeyFor = "{A},{B}"')
     assert re.fullmatch(rf"c[0-9]+[.]{len(','.join(LONG))}@[^@]+(@.+)?", job["DataLocalityKey"])

@@ -1,6 +1,5 @@
 """The least rights that the daemon needs in a pool: it works with them, and names one that is missing."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -84,8 +83,7 @@ def deny(pool: Pool, right: str) -> None:
 
 
 def failures(installation: Installation) -> list[dict]:
-    found = json.loads(installation.run("check", "--json", check=False).stdout)
-    return [finding for finding in found if finding["level"] == "fail"]
+    return [finding for finding in installation.findings() if finding["level"] == "fail"]
 
 
 def test_daemon_works_with_the_documented_rights_alone(installed):

@@ -181,9 +181,6 @@ def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(
         assert ended_jobs(now + timedelta(hours=1)) == [], "an old entry of the history was read again"
 
 
-# site ads
-
-
 # what we are denied
 
 

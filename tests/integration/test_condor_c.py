@@ -50,13 +50,12 @@ def pool(htcondor_release: str) -> Iterator[Pool]:
 
 def give_token(pool: Pool, user: str) -> None:
     """Put a user's token where HTCondor looks for it: Condor-C's helper gets no environment of the test."""
-    source = pool.token(user, uid=UIDS[user] if os.geteuid() == 0 else None) / "token"
+    source = pool.token(user, uid=UIDS[user]) / "token"
     folder = pool.user_home(user) / ".condor" / "tokens.d"
     folder.mkdir(parents=True, mode=0o700)
     token = write_secret(folder / user, source.read_text())
-    if os.geteuid() == 0:
-        for path in (folder.parent, folder, token):
-            os.chown(path, UIDS[user], -1)
+    for path in (folder.parent, folder, token):
+        os.chown(path, UIDS[user], -1)
 
 
 def handed_over(pool: Pool, cluster: int) -> classad2.ClassAd:

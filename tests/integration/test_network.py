@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from testbed.files import write_program
-from testbed.installation import Installation, ListedCatalogue, wait_for
+from testbed.installation import Installation, ListedCatalogue
 from testbed.loopback import LoopbackRequest, LoopbackServer
+from testbed.patience import wait_for
 from testbed.pool import Pool, SiteSpec
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]

@@ -9,14 +9,11 @@ from datetime import timedelta
 import pytest
 
 from adapters.condor.bindings.client import CondorClient
-from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.model import Site, SiteAd
 from hydrator.wiring import system_clock
-from testbed.collectors import second_collector
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
-from testbed.ports import free_port
 from tests.contracts.publisher import site_ad
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -44,12 +41,6 @@ def pool(htcondor_release: str) -> Iterator[Pool]:
     extra = {"all": "UPDATE_INTERVAL = 3", "collector": MAY_MERGE}
     with Pool.start(htcondor_release, SITES, extra) as running:
         yield running
-
-
-@pytest.fixture
-def client(pool: Pool) -> Iterator[CondorClient]:
-    with CondorClient(CondorSettings(pool.collector, token_directory=pool.token("hydrator"))) as made:
-        yield made
 
 
 @pytest.fixture
@@ -185,51 +176,6 @@ def test_a_data_slot_is_no_slot(pool, client, merger):
         pool.run("condor_advertise", "-tcp", "INVALIDATE_STARTD_ADS", "-", input=bye)
 
 
-# --- several collectors
-
-
-@pytest.fixture(scope="module")
-def doubled(htcondor_release: str) -> Iterator[tuple[Pool, str]]:
-    """Start a pool whose startds update two collectors; return it with the second one's address."""
-    port = free_port()
-    second = f"127.0.0.1:{port}"
-    extra = {"all": second_collector(port), "collector": MAY_MERGE}
-    with Pool.start(htcondor_release, (SiteSpec("UK", cpus=1),), extra) as running:
-        running.wait(lambda: at(running, second), "the slot to be in the second collector")
-        yield running, second
-
-
-def at(pool: Pool, collector: str) -> list[dict]:
-    """Return the slots that one collector has."""
-    output = pool.run(
-        "condor_status", "-pool", collector, "-attributes", "Name,DataLocalitySource", "-json"
-    ).stdout
-    return json.loads(output) if output.strip() else []
-
-
-@pytest.mark.older
-def test_each_collector_gets_its_own_merges_and_a_dead_one_blocks_no_other(doubled):
-    pool, second = doubled
-    nowhere = f"127.0.0.1:{free_port()}"
-    settings = CondorSettings(f"{nowhere},{pool.collector},{second}", token_directory=pool.token("hydrator"))
-    with CondorClient(settings) as client:
-        merger = merger_of(client)
-        done: dict = {}
-
-        def everywhere() -> bool:
-            done.update(merger.run_once(ads_of("UK"), lambda _: False))
-            return all(
-                [ad.get("DataLocalitySource") for ad in at(pool, one)] == ["merge"]
-                for one in (pool.collector, second)
-            )
-
-        pool.wait(everywhere, "both collectors to show the merge")
-        assert {one: merged.error is None for one, merged in done.items()} == {
-            nowhere: False, pool.collector: True, second: True,
-        }  # fmt: skip
-        assert nowhere in done[nowhere].error
-
-
 # --- the daemon
 
 
@@ -283,7 +229,7 @@ def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed
     pool.reconfig(schedd=installed.pool_config("schedd"))
     at_uk = 'requirements = TARGET.GLIDEIN_Site == "UK"'
     plain = pool.submit(f"executable = /bin/true\nrequest_memory = 10\n{at_uk}\nqueue 8\n")
-    pool.wait(lambda: pool.done(plain, 8), "jobs without datasets")
+    pool.ran_at(plain, jobs=8)
     assert sum(matches_by_cycle(pool, plain)) < 8
     wanting = installed.submit(["lofar:L1"], mode="require", count=3)
     assert installed.pool.ran_at(wanting, jobs=3) == ["UK"] * 3
@@ -304,8 +250,7 @@ def failing(log: str) -> int:
 
 
 def checked(installed: Installation) -> list[dict]:
-    found = json.loads(installed.run("check", "--json", check=False).stdout)
-    return [finding for finding in found if "slot merges" in finding["message"]]
+    return [finding for finding in installed.findings() if "slot merges" in finding["message"]]
 
 
 def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_log_does_and_all_else_goes_on(

@@ -1,6 +1,5 @@
-"""A pool with two collectors: the daemon publishes to each and reads each back by itself."""
+"""A pool with two collectors: publication and slot merges look after each by itself."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -9,14 +8,27 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from testbed.collectors import second_collector
+from adapters.condor.bindings.client import CondorClient
+from adapters.condor.bindings.process import CondorSettings
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 from testbed.ports import free_port
+from tests.integration.test_slot_merge import MAY_MERGE, ads_of, merger_of
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 SITE_ADS = 'MyType == "DataLocality"'
+SECOND = """
+COLLECTOR_B = $(COLLECTOR)
+COLLECTOR_B_ARGS = -f -p {port} -local-name COLLECTOR_B
+COLLECTOR_B.COLLECTOR_LOG = $(LOG)/CollectorLog.B
+COLLECTOR_B.COLLECTOR_ADDRESS_FILE = $(LOG)/.collector_address.B
+COLLECTOR_B.ADDRESS_FILE = $(LOG)/.collector_address.B
+DAEMON_LIST = $(DAEMON_LIST) COLLECTOR_B
+DC_DAEMON_LIST = + COLLECTOR_B
+COLLECTOR_HOST = $(COLLECTOR_HOST),127.0.0.1:{port}
+"""
+"""The configuration of a second collector, to which all daemons advertise, too."""
 
 
 class Two:
@@ -30,9 +42,7 @@ class Two:
 
     def generations(self, collector: str) -> dict[str, int]:
         """Return the generations of the ads that one collector has, by name."""
-        asked = ("-any", "-constraint", SITE_ADS, "-attributes", "Name,DataLocalityGeneration", "-json")
-        output = self.pool.run("condor_status", "-pool", collector, *asked).stdout
-        ads = json.loads(output) if output.strip() else []
+        ads = self.pool.ads(SITE_ADS, "Name", "DataLocalityGeneration", collector=collector)
         return {ad["Name"]: ad["DataLocalityGeneration"] for ad in ads}
 
     def troubles(self) -> dict[str, str | None]:
@@ -42,8 +52,7 @@ class Two:
 
     def failing(self) -> set[str]:
         """Return the subjects that `hydrator check` reports as failed."""
-        rows = json.loads(self.installed.run("check", "--json", check=False).stdout)
-        return {row["subject"] for row in rows if row["level"] == "fail"}
+        return {row["subject"] for row in self.installed.findings() if row["level"] == "fail"}
 
     def signal_second(self, number: signal.Signals) -> None:
         """Send a signal to the second collector; the master starts a killed one again."""
@@ -64,7 +73,7 @@ class Two:
 @pytest.fixture(scope="module")
 def two(htcondor_release: str) -> Iterator[Two]:
     port = free_port()
-    extra = {"all": second_collector(port)}
+    extra = {"all": SECOND.format(port=port), "collector": MAY_MERGE}
     with Pool.start(htcondor_release, (SiteSpec("UK", cpus=1),), extra) as pool:
         made = Two(pool, port)
         with pool.client("hydrator").open("a") as config:
@@ -98,3 +107,23 @@ def test_a_deaf_collector_is_named_and_the_other_one_follows_the_catalogue(two):
         page = httpx.get(two.installed.url, trust_env=False, timeout=60).text
         assert f"publisher {second}" in page
     two.pool.wait(lambda: filled(two), "the second collector to have the new ad")
+
+
+@pytest.mark.older
+def test_each_collector_gets_its_own_merges_and_a_dead_one_blocks_no_other(two):
+    nowhere, both = f"127.0.0.1:{free_port()}", (two.first, two.second)
+    settings = CondorSettings(
+        f"{nowhere},{two.first},{two.second}", token_directory=two.pool.token("hydrator")
+    )
+    with CondorClient(settings) as client:
+        merger = merger_of(client)
+        done: dict = {}
+
+        def everywhere() -> bool:
+            done.update(merger.run_once(ads_of("UK"), lambda _: False))
+            slots = [two.pool.slots("DataLocalitySource", collector=one) for one in both]
+            return slots == [[{"DataLocalitySource": "merge"}]] * 2
+
+        two.pool.wait(everywhere, "both collectors to show the merge")
+    assert {one for one, merged in done.items() if merged.error is None} == set(both)
+    assert nowhere in done[nowhere].error

@@ -14,7 +14,7 @@ from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.reconcile.reconciler import read_all
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 from tests.factories import CAM, L1, NOON, demand, server_state
 from tests.memory import MemoryCatalogue
 from tests.served import server_of

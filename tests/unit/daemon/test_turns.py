@@ -8,7 +8,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.background import BackgroundWorker
 from hydrator.daemon.runtime import DaemonScheduler, Turns
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 from tests.unit.daemon.contexts import context_with, runtime_with
 
 

@@ -22,7 +22,7 @@ from hydrator.server.app import Sources, build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import MAX_URL_BYTES
 from hydrator.server.view import ServerState
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, server_state, want
 
 pytestmark = pytest.mark.outside

@@ -20,7 +20,7 @@ from hydrator.server.limits import MAX_CLIENTS, MAX_HEAD_BYTES, ConnectionLimite
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
 from hydrator.wiring.http import build_http_server
-from testbed.installation import wait_for
+from testbed.patience import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand, server_state
 from tests.served import server_of
 
