@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from statistics import fmean, median
 from typing import Final
 
@@ -42,15 +43,14 @@ MIN_LATENESS_SECONDS, MAX_LATENESS_SECONDS = 10.0, 300.0
 MAX_INTERVAL_SECONDS: Final = 600.0
 _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
 _MOVING = frozenset({DatasetState.STAGING, DatasetState.UNAVAILABLE, DatasetState.UNKNOWN})
-"""States of a dataset that may soon be readable: a set with such a dataset waits for it."""
+"""States of a dataset that may soon be readable: a set with such a dataset waits longer for it."""
 
 
 def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict[SetKey, SetBytes]:
     """Return the bytes of the demanded sets with these *keys*, by the sites that have them on disk.
 
-    Left out are sets with a dataset that no catalogue has answered for, whose DID collides in letter case, or
-    that is at no site but on its way to one, or in an unknown state there. A dataset of unknown size counts
-    as a typical one.
+    Left out are sets with a dataset that no catalogue has answered for. One whose DID collides in letter case
+    is nowhere, as no ad can show where it is. A dataset of unknown size counts as a typical one.
     """
     sets = {
         entry.key: entry.dids
@@ -72,14 +72,16 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
                 partial[did][site] = min(1.0, fact.fraction)
             if fact.state in _MOVING:
                 moving.add(did)
-    unusable = snapshot.unread_dids.union(moving - holders.keys(), *snapshot.case_collisions)
+    for did in chain.from_iterable(snapshot.case_collisions):
+        holders.pop(did, None)
+    moving -= holders.keys()
     known = snapshot.bytes_total
     typical = round(median(known.values())) if known else DEFAULT_BYTES
     sizes = {did: known.get(did, typical) for did in dids}
     return {
-        key: _add_up(names, sizes, holders, partial)
+        key: _add_up(names, sizes, holders, partial)._replace(is_moving=not moving.isdisjoint(names))
         for key, names in sets.items()
-        if unusable.isdisjoint(names)
+        if snapshot.unread_dids.isdisjoint(names)
     }
 
 

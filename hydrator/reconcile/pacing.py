@@ -47,8 +47,9 @@ Sets that slots refuse have half as much of their own, so neither they nor the o
 """
 NAME_BYTES: Final = 16
 """Bytes of an open set in an ad, beside its name."""
-ABSENT_SECONDS: Final = 600.0
-"""Jobs with data that no site has on disk wait for it for this time; then they may run anywhere."""
+ABSENT_SECONDS, MOVING_SECONDS = 600.0, 86_400.0
+"""Jobs with data that no site has on disk wait for it for this time, the second if it is on its way or cannot
+be read now; then they may run anywhere."""
 MAX_READ_SECONDS: Final = 10.0**7
 """Longest read in an ad, 116 days: what a slot offers to a job has up to eight digits."""
 MAX_REUSE_SECONDS: Final = 600.0
@@ -66,12 +67,14 @@ class SetBytes(NamedTuple):
     """The bytes of a set, by the sites that have them on disk in complete datasets.
 
     Those that no site has on disk have no holders, an empty tuple: no site is a home of the set, and nobody
-    reads them. ``partial`` has, by site, the bytes there of datasets that are not complete there.
+    reads them; ``is_moving``: some of these are on their way, or on a disk that cannot be read now.
+    ``partial`` has, by site, the bytes there of datasets that are not complete there.
     If a size is unknown, the caller gives a typical one.
     """
 
     on_disk: Mapping[Holders, int]
     partial: Mapping[Site, int] = {}
+    is_moving: bool = False
 
 
 class WaitingJobs(NamedTuple):
@@ -546,8 +549,9 @@ class _Round:
         kind, homes = jobs.kind, jobs.kind.homes
         if () in kind.parts:  # a catalogue may list the data soon
             jobs.watch = jobs.watch or Watch(jobs.idle, self._now)
-            if self._now - jobs.watch.since < ABSENT_SECONDS:
-                return Outlook(Reason.ABSENT)
+            wait = MOVING_SECONDS if jobs.size.is_moving else ABSENT_SECONDS
+            if self._now - jobs.watch.since < wait:
+                return Outlook(Reason.ABSENT, (), round(wait))
         shortest = self._find_shortest(jobs.size, kind)
         if homes and self._has_time(jobs, homes, shortest):
             return self._describe_home(jobs)

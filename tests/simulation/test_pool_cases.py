@@ -239,6 +239,16 @@ def test_p6_a_wait_that_ended_while_the_job_was_on_hold_is_over(mode, site, why)
     assert (job.site, world.laws.events[why]) == (site, 1)
 
 
+def test_jobs_of_two_users_whose_datasets_differ_in_letter_case_only_start_after_ten_minutes():
+    """No ad can show where either is, so they are treated like data that no site has."""
+    held = {BIG: (UK, GB), Did(BIG.upper().replace("X:", "x:")): (UK, GB)}
+    world = Case({UK: [Slots(4)], DE: [Slots(8)]}, held, UK).build()
+    jobs = [Job((did,), "auto", 0.0, 10**6, 100.0, any_after=to_unix(EPOCH) + 10**6) for did in held]
+    world.pool = replace(world.pool, jobs=jobs)
+    world.run(900.0)
+    assert all(job.started_at and 600 <= job.started_at <= 800 for job in jobs), jobs
+
+
 def test_p9_a_slot_is_updated_once_a_change_and_one_of_23_9_at_its_interval():
     """25.14 sends the ad when the hook says ``update:true``; 23.9 ignores that, but its own ad has it."""
     case = Case({UK: [Slots(1, "busy")]}, {BIG: (UK, GB), CALIBRATION: (UK, GB)}, UK)

@@ -48,7 +48,7 @@ class Reason(StrEnum):
     TURN = "turn"
     """Their turn to read has not come: the link of the site feeds so many sets before them."""
     ABSENT = "absent"
-    """Some of their data is on disk at no site; they may run anywhere after some minutes."""
+    """Some of their data can be read at no site; they may run anywhere so many seconds after they came."""
     NOWHERE = "nowhere"
     """No site that could read their data has large enough slots, or no job may read from the sites."""
 
@@ -148,7 +148,8 @@ def describe_outlook(key: str, made: Openings, *, lane: int | None = None, is_qu
     if outlook.reason is Reason.TURN:
         return _describe_turn(sites, outlook.number)
     if outlook.reason is Reason.ABSENT:
-        return "some of its data is at no site; it may run anywhere ten minutes after the daemon first saw it"
+        wait = format_duration(outlook.number)
+        return f"some of its data can be read at no site; it may run anywhere {wait} after the daemon saw it"
     if outlook.reason is Reason.NOWHERE and sites:
         return f"no job may read from {sites}, where its data is ([network] excluded_sources)"
     if outlook.reason is Reason.NOWHERE:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import Openings, Reason, write_openings
+from hydrator.domain.ads.openings import Openings, Reason, describe_outlook, write_openings
 from hydrator.domain.model import Site
 from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
 from hydrator.reconcile.pacing import (
@@ -497,6 +497,17 @@ def test_jobs_with_data_at_no_site_may_run_anywhere_after_ten_minutes(sites, siz
     made = rounds(count, sites=sites, jobs={X: 1}, sets={X: size}, request=BIG_JOB)
     assert (made.outlooks[X].reason, opened(made)) == (reason, where)
     assert made.backlog == {}
+
+
+def test_jobs_with_data_that_is_on_its_way_may_run_anywhere_after_a_day():
+    sets = {X: SetBytes({(UK,): GB, (): GB}, is_moving=True)}
+    times = ({"now": 0.0}, {"now": 86_399.0}, {"now": 86_400.0})
+    *early, late = play(times, sites={UK: slots(4)}, jobs={X: 1}, sets=sets)
+    assert [opened(made) for made in early] == [{}, {}]
+    assert describe_outlook(X, early[1]) == (
+        "some of its data can be read at no site; it may run anywhere 1 d after the daemon saw it"
+    )
+    assert opened(late) == {UK: {"t:x"}}
 
 
 def test_lanes_whose_jobs_no_slot_takes_leave_the_next_lease_to_the_others():
