@@ -47,6 +47,16 @@ def test_data_that_a_rule_keeps_long_enough_is_not_pinned(ends_in):
     assert world.pins == set()
 
 
+def test_the_site_that_needs_the_fewest_pins_is_named_when_none_can_be_set():
+    world = StagingWorld(policy(limits={"total_tb": 0.5}), L1=1, L2=1)
+    for did, site in [(L1, CAM), (L1, OSO), (L2, OSO)]:
+        world.hold(did, site, expires_at=NOON + 20 * HOUR)
+    world.hold(L2, CAM)
+    world.step_with(need(L1, L2, is_data_missing=False))
+    [reason] = world.reasons
+    assert "not pinned: 1 TB at CAM would exceed the limit" in reason
+
+
 def test_data_without_any_rule_is_never_pinned():
     world = StagingWorld(L1=1)
     world.put(L1, CAM)
