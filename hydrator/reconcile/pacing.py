@@ -233,8 +233,8 @@ def _find_ended(before: Sequence[RunningRead], pool: PacedPool) -> list[RunningR
     return ended
 
 
-_BegunRead = tuple[float, float, SetKey]
-"""Start and seconds of a read that has begun or was allowed, and its set."""
+_BegunRead = tuple[float, float, SetKey, bool]
+"""Start and seconds of a read that has begun or was allowed, its set, and whether its job has ended."""
 _Route = tuple[Site, Mapping[Holders, Sequence[Site]]]
 """A site that is no home, with the sources of the parts that it lacks, fastest first."""
 
@@ -356,13 +356,16 @@ class _Round:
         self._busy_since: dict[Site, float] = {}  # by source
         self._reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
         begun: defaultdict[Site, list[_BegunRead]] = defaultdict(list)
-        reads = [*pool.reads, *_find_ended(memory.reads, pool)]
-        for read in reads:
-            self._reads_of[read.key].append(read)
-            begun[read.source].append((read.started_at, read.seconds, read.key))
+        ended = _find_ended(memory.reads, pool)
+        for reads, has_ended in ((pool.reads, False), (ended, True)):
+            for read in reads:
+                self._reads_of[read.key].append(read)
+                begun[read.source].append((read.started_at, read.seconds, read.key, has_ended))
         self._count_jobs(memory)
         self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
-        self._reads = [read for read in reads if read.started_at >= self._busy_since[read.source]]
+        self._reads = [
+            read for read in (*pool.reads, *ended) if read.started_at >= self._busy_since[read.source]
+        ]
         self._unused = self._review_leases(memory.leases, begun)
         self._reserved = self._sum_seconds(begun)
         self._wait_seconds = cache(self._compute_wait_seconds)
@@ -411,21 +414,25 @@ class _Round:
     def _sum_seconds(self, begun: Mapping[Site, list[_BegunRead]]) -> defaultdict[Site, float]:
         """Return the seconds that each link still needs, and note the sets that it feeds.
 
-        The sum does not depend on how the reads share the link.
+        The sum does not depend on how the reads share the link. Nothing is left of those that have ended.
         """
         seconds_left: defaultdict[Site, float] = defaultdict(float)
         for source, reads in begun.items():
             reads.sort()
-            busy_since, end, future = self._now, -inf, 0.0
-            for start, seconds, _ in reads:
+            busy_since, end, future, running = self._now, -inf, 0.0, 0.0
+            for start, seconds, _, has_ended in reads:
                 if start > self._now:
                     future += seconds
                 else:
                     busy_since = busy_since if start <= end else start
                     end = max(start, end) + seconds
-            seconds_left[source] = max(0.0, end - self._now) + future
-            self._busy_since[source] = busy_since = busy_since if end > self._now else self._now
-            self._fed[source] = {key for start, _, key in reads if start >= busy_since}
+                    running += 0.0 if has_ended else seconds
+            left = max(0.0, min(running, end - self._now))
+            seconds_left[source] = left + future
+            self._busy_since[source] = busy_since = busy_since if left else self._now
+            self._fed[source] = {
+                key for start, _, key, has_ended in reads if start >= busy_since and not has_ended
+            }
         return seconds_left
 
     def _review_leases(
@@ -450,7 +457,7 @@ class _Round:
                 if not was_refused:
                     for source, seconds in lease.by_source.items():
                         start = lease.opened_at + self._lateness
-                        begun[source].append((start, seconds * jobs_left, group[0]))
+                        begun[source].append((start, seconds * jobs_left, group[0], False))
                 continue
             is_refused = jobs_left > 0 and has_slots and is_over and not started
             lanes = lanes.union(lease.lanes) if is_refused else lanes.difference(lease.lanes)

@@ -537,6 +537,15 @@ def test_read_of_a_job_that_has_ended_has_delayed_the_others_of_its_link(seconds
     assert bool(opened(made)) is is_open
 
 
+def test_reads_of_jobs_that_have_all_ended_leave_their_link_free():
+    """The link is ten times faster than the daemon believes: five reads of 600 s took a minute together."""
+    reads = [RunningRead(X, UK, DE, 600, -10)] * 5
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": {Z: at((UK, 75 * GB))}, "jobs": {Z: 1}}
+    for left, is_open in ((1, False), (0, True)):
+        *_, made = play([{"reads": reads, "jobs": {}}, {"reads": reads[:left]}], **world)
+        assert bool(opened(made)) is is_open
+
+
 def test_lease_whose_jobs_started_at_home_was_not_refused():
     """A slot at home took the only job of the open lane, so the link has room for one set, not for two."""
     world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": dict.fromkeys((X, Y), at((UK, 75 * GB)))}
