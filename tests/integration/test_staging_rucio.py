@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rucio.staging import RucioStager, RuleOptions
+from adapters.rucio.staging import RucioStager, RuleOptions, build_comment
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import (
@@ -37,9 +37,10 @@ from testbed.faults import (
 from testbed.patience import wait_for
 from tests.contracts.stager import CAM, LIFETIME, RAL, StagerTests, make_order
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
+from tests.factories import MINUTE
 from tests.memory import TurnedClock
 from tests.rucio_contract import RucioTests, seeded
-from tests.staging_world import BOB, StagingWorld, need, policy
+from tests.staging_world import BOB, TERABYTE, StagingWorld, need, policy
 
 __all__ = ["seeded"]
 pytestmark = pytest.mark.rucio
@@ -290,6 +291,49 @@ class TestController(StagingTests):
         assert any("the catalogue gives a rule at CAM" in reason for reason in world.reasons)
         assert len(world.table.requests) == 1
 
+    def test_a_cleaner_that_has_picked_a_rule_deletes_it_after_its_renewal_and_it_is_asked_again(
+        self, open_world
+    ):
+        """R18."""
+        did = self.add()
+        world = open_world(max_lifetime_days=60 / 86_400)
+        world.step_with(need(did, sites=[CAM]), after=MINUTE)
+        [first] = self.rules_on(did)
+        self.server.do("pass_time", did=did, seconds=61)
+        world.step(11 * MINUTE)
+        assert [verb for verb, *_ in world.audit] == ["ask", "renew"]
+        self.server.do("end_rules", did=did, rse=DISK)  # the cleaner does not look at the end again
+        assert self.rules_on(did) == []
+        world.step()
+        world.step()
+        [second] = self.rules_on(did)
+        assert second["id"] != first["id"]
+
+    def test_after_an_approver_denied_the_rule_of_another_account_the_data_is_requested(self, open_world):
+        did, world = self.add(), open_world()
+        theirs = self.server.do("replicate", did=did, rse=DISK, account=self.other, ask_approval=True)[0]
+        world.step_with(need(did, sites=[CAM]))
+        assert [rule["id"] for rule in self.rules_on(did)] == [theirs]
+        joined = world.overview.joined[f"{did} at CAM"]
+        assert joined.startswith(f"the rule {theirs} of {self.other}, which is waiting for approval")
+        self.server.do("deny_rule", rule=theirs)
+        world.step()
+        [rule] = self.rules_on(did)
+        assert rule["comment"].startswith("classad-hydrator stage for jobs at CAM")
+
+    def test_a_rule_of_ours_that_an_approver_denies_is_not_made_again(self, open_world):
+        """R18. The daemon lost its table, and finds its rule."""
+        did, world = self.add(), open_world()
+        words = {"comment": build_comment(make_order(did), self.scope, DISK), "lifetime": 86_400}
+        [rule] = self.server.do("replicate", did=did, rse=DISK, ask_approval=True, **words)
+        world.step_with(need(did, sites=[CAM]))
+        assert [(one.rule, one.state) for one in world.table.requests] == [(rule, RequestState.UNAPPROVED)]
+        self.server.do("deny_rule", rule=rule)
+        for _ in range(3):
+            world.step()
+        assert self.rules_on(did) == []
+        assert "it was denied, or deleted before its end; not asked again for" in world.reasons[0]
+
     def test_two_users_wait_for_one_recall_from_the_tape_of_the_site(self, open_world):
         did, world = self.add(at="CAM-TAPE"), open_world()
         self.server.seed(("replicate", {"did": did, "rse": "CAM-TAPE"}), ("abacus", {}))
@@ -326,6 +370,28 @@ class TestController(StagingTests):
         [row] = world.step().requests
         assert row.is_complete
         assert [verb for verb, *_ in world.audit] == ["ask"]
+
+    def test_a_thousand_jobs_of_fifty_users_make_one_rule(self, open_world):
+        did, world = self.add(), open_world()
+        world.queue(*(need(did, user=f"u{n}@x", jobs=20, sites=[CAM]) for n in range(50)))
+        for _ in range(3):
+            world.step()
+        assert len(self.rules_on(did)) == 1
+        assert [(one.job_count, one.bytes) for one in world.table.requests] == [(1000, TERABYTE // 250)]
+
+    def test_a_rule_that_an_admin_deletes_is_not_made_again(self, open_world):
+        did, world = self.add(), open_world()
+        world.step_with(need(did, sites=[CAM]))
+        world.step()
+        [rule] = self.rules_on(did)
+        self.server.do("delete_rule", rule=rule["id"])
+        world.step()
+        assert "has shortened its lifetime in the catalogue" in world.overview.requests[0].description
+        self.server.seed(("change_rule", {"rule": rule["id"], "lifetime": -1}), ("clean", {}))
+        for _ in range(3):
+            world.step()
+        assert self.rules_on(did) == []
+        assert "not asked again" in world.reasons[0]
 
 
 RULES_OF_OTHERS = {
