@@ -9,7 +9,8 @@ The schedd's text is one job transform and the submit requirements. Rules of the
 - No text of a user becomes part of an expression, but Requirements and Rank, which are expressions and have no
   macro, and names of datasets, when they are known to be letters, digits and ``._:/@=+~-``.
 - No pattern is recursive, and none backtracks: their repeats are possessive.
-- At most 90 logical lines, none longer than 200 characters, so that an operator can review them.
+- At most 90 logical lines, none longer than 200 characters, so that an operator can review them. Settings and
+  options add up to seven lines, and one is as long as the patterns of ``[publish] never``.
 
 The texts are tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_transform.py).
 """

@@ -88,7 +88,7 @@ class Resolution:
                 names_by_problem.setdefault(problem, []).append(name)
             elif name in self.unknown_names:
                 names_by_problem.setdefault(self.unknown_names[name], []).append(name)
-        return [f"{shorten_list(names)}: {problem}" for problem, names in names_by_problem.items()]
+        return [f"{', '.join(names)}: {problem}" for problem, names in names_by_problem.items()]
 
     @property
     def unreachable_notices(self) -> list[str]:

@@ -589,6 +589,16 @@ def test_all_absent_sub_bands_are_listed_and_an_offer_is_made(host, options):
     assert ("stage_in" in messages[0]) == (options == ("--mode", "auto"))
 
 
+def test_all_absent_sub_bands_are_listed_without_a_default_scope_too(host):
+    text = (host.folder / "config.toml").read_text()
+    (host.folder / "config.toml").write_text(text.replace("default_scope", "# default_scope"))
+    (absent,) = (line for line in host.refusal(sub_bands(host, 7, *range(100, 108))) if "SB007" in line)
+    assert absent.partition(":")[0].split(", ") == [
+        "L7_SB007.ms",
+        *(f"L7_SB{n}.ms" for n in range(100, 108)),
+    ]
+
+
 @pytest.mark.parametrize(
     "option", [("--skip-absent",), ("--at-least", "0.9"), ("--at-least", str(235 / 244))]
 )
