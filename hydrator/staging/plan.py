@@ -175,16 +175,20 @@ def find_candidates(
 ) -> tuple[list[LiveNeed], list[NotAsked]]:
     """Find the sets of datasets to request, and the jobs that are no candidates, with the reason.
 
-    Only idle jobs of schedds that answered in this step count, and only if nothing but data is missing. The
-    users take turns: the oldest job of each user, then the second oldest of each.
+    Only idle jobs count, and only if nothing but data is missing. While a schedd does not answer there are
+    no candidates, because its jobs may need the data elsewhere. The users take turns: the oldest job of each
+    user, then the second oldest of each.
     """
     groups: dict[tuple[Did, ...], list[LiveNeed]] = {}
     refused: list[NotAsked] = []
+    silent = next((f"schedd {name} did not answer: {why}" for name, why in needs.unseen.items()), "")
     for need in needs.needs:
         if need.jobs.is_running or need.jobs.is_data_missing is False:
             continue
         if refusal := _exclude(need, view, settings, now):
             refused.append(refusal)
+        elif silent:
+            refused.append(NotAsked.of(need, silent))
         else:
             groups.setdefault(need.dids, []).append(need)
     oldest_first = sorted(map(_merge, groups.values()), key=lambda one: one.order)

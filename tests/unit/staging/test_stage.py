@@ -114,6 +114,19 @@ def test_nothing_is_asked_on_what_was_not_seen(break_it):
     assert world.overview.not_asked or world.overview.problems
 
 
+def test_nothing_is_asked_while_any_schedd_is_silent():
+    """Its jobs may need the data at another site."""
+    world = StagingWorld(L1=1)
+    world.queue(need(L1))
+    world.needs.needs["ap2"] = Unseen("timeout")
+    world.step()
+    world.step()
+    assert (world.stages, world.reasons) == (set(), ["schedd ap2 did not answer: timeout"])
+    del world.needs.needs["ap2"]
+    world.step(DAY)
+    assert world.stages == {(L1, CAM)}
+
+
 def test_a_site_that_is_not_listed_is_not_chosen():
     world = StagingWorld(policy(sites=[RAL]), L1=1, L2=1)
     world.step_with(need(L1), need(L2, sites=[CAM]))
