@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from .targets import DAEMON, HOOK, HOOK_PYTHON, RECONFIG, Package, Target
-from .tree import configuration_files, set_modes_and_times
+from .tree import FOLDERS, configuration_files, set_modes_and_times
 
 _MAINTAINER = "classad-hydrator <root@localhost>"
 _COMPILE = "/opt/classad-hydrator/bin/python3 -m compileall -q -j 0 /opt/classad-hydrator/lib || true"
@@ -16,7 +16,7 @@ _DAEMON_SCRIPTS = {
 set -e
 if [ "$1" = configure ]; then
     systemd-sysusers classad-hydrator.conf
-    systemd-tmpfiles --create classad-hydrator.conf
+    {FOLDERS}
     {_COMPILE}
     if [ -d /run/systemd/system ]; then
         systemctl daemon-reload

@@ -9,13 +9,13 @@ from pathlib import Path
 from testbed.debs import program
 
 from .targets import DAEMON, HOOK, HOOK_PYTHON, RECONFIG, Package, Target
-from .tree import SHARED, configuration_files, set_modes_and_times
+from .tree import FOLDERS, SHARED, configuration_files, set_modes_and_times
 
 _COMPILE = "/opt/classad-hydrator/bin/python3 -m compileall -q -j 0 /opt/classad-hydrator/lib || :"
 _DAEMON_SCRIPTLETS: Mapping[str, str] = {
     "post": f"""\
 systemd-sysusers classad-hydrator.conf || :
-systemd-tmpfiles --create classad-hydrator.conf || :
+{FOLDERS} || :
 {_COMPILE}
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || :

@@ -18,6 +18,11 @@ from .targets import CONFIG_FOLDER, DAEMON, HOOK, POOL, SUBMIT, Package, Target
 
 PREFIX = Path("opt/classad-hydrator")
 SHARED = "usr/share"
+FOLDERS = "install -d -m 0755 /etc/classad-hydrator && install -d -m 0700 /etc/classad-hydrator/tokens.d"
+"""Makes the folders of the configuration and of the pool's token, which root copies there.
+
+systemd-tmpfiles would fail in a chroot without /proc, in which image builders install packages.
+"""
 _INCLUDE = """\
 # The settings of the package {package}; no settings once the package is removed.
 # Set your own values below the next line, or in a file that HTCondor reads later. Upgrades keep your changes.
@@ -91,7 +96,6 @@ def _add_daemon(root: Path, target: Target) -> None:
     _add(units / "hydrator.service.d/10-secrets.conf", _read_secrets_dropin())
     _add(units / "hydrator.service.d/20-user.conf", "[Service]\nUser=hydrator\nGroup=hydrator\n")
     _add(root / "usr/lib/sysusers.d/classad-hydrator.conf", _read_own("sysusers.conf"))
-    _add(root / "usr/lib/tmpfiles.d/classad-hydrator.conf", _read_own("tmpfiles.conf"))
     for shell, place in _COMPLETIONS.items():
         script = get_completion_script(prog_name="hydrator", complete_var="_HYDRATOR_COMPLETE", shell=shell)
         _add(root / place.format(zsh=_ZSH_FOLDERS[target.kind]), f"{script}\n")

@@ -13,7 +13,7 @@ from scripts.packages.__main__ import main
 from scripts.packages.targets import DAEMON, HOOK, PACKAGES, POOL, SUBMIT
 from testbed.debian import ENTER, SUITES, tree
 from testbed.files import umask
-from testbed.machine import Machine
+from testbed.machine import Machine, base
 from testbed.patience import wait_for
 from testbed.pool import Pool
 from tests.deploy.packages import (
@@ -66,6 +66,14 @@ rmdir "${master%/*}" 2>/dev/null || true
 save removed
 enter dpkg --purge classad-hydrator-hook classad-hydrator-pool classad-hydrator-submit >&2
 save purged
+"""
+WITHOUT_PROC = """
+set -eu
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
+chroot "$2/root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -euc '
+    test ! -e /proc/self
+    dpkg --force-depends --install /srv/*.deb
+    stat --format="%a %U" /etc/classad-hydrator /etc/classad-hydrator/tokens.d'
 """
 COMPARE = """
 list "$2/root" > "$2/after"
@@ -124,6 +132,20 @@ def test_the_debs_install_run_upgrade_and_leave_nothing_behind(machine, own_pool
     assert list_files(machine) - before <= BACKUPS
     assert machine.run("cat", "/etc/passwd") == passwd
     assert machine.run("pgrep", "-f", "hydrator", check=False) == ""
+
+
+def test_the_daemon_installs_in_a_chroot_without_proc(debs, tmp_path):
+    """As image builders do; the packages that it depends on are not what is tried here."""
+    for name in ("upper/srv", "work", "root"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "upper").chmod(0o755)
+    shutil.copy(next(debs.glob(f"classad-hydrator_{__version__}+*.deb")), tmp_path / "upper/srv")
+    with needs("systemd"):
+        lower = base()
+    words = ["unshare", "--mount", "sh", "-c", WITHOUT_PROC, "sh", str(lower), str(tmp_path)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split()[-4:] == ["755", "root", "700", "root"]
 
 
 def test_equal_sources_give_equal_debs_whatever_the_umask(tmp_path, debs):
