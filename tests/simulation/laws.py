@@ -523,17 +523,21 @@ class Laws:
 
         *by_name*: what it heard while *site* had another name does not count.
         """
-        disk = self._world.faults.of("disk")
-        is_unsaved = any(one.kind == "full" and one.at < self._started_at for one in disk)
         known = [
             one.begun
             for reports in self._reports_of(did)
             for one in reports
             if site in one.whole_at
-            and not (is_unsaved and self._loaded_at <= one.delivered < self._started_at)
+            and not self._is_unsaved(one.delivered)
             and not (by_name and site in one.renamed)
         ]
         return self._age(max(known, default=-1e9), 0.0) > self._world.max_age - SLACK_SECONDS
+
+    def _is_unsaved(self, at: float) -> bool:
+        """Return True if what an earlier process heard at *at* may be lost, since its disk was full."""
+        disk = self._world.faults.of("disk")
+        is_full = any(one.kind == "full" and one.at < self._started_at for one in disk)
+        return is_full and self._loaded_at <= at < self._started_at
 
     def _check_confirmed(self, before: Shown, now: Shown, lost: Sequence[Did]) -> None:
         """A sudden loss of more than half of a site waits until polls have confirmed it (decision 7)."""
@@ -547,6 +551,8 @@ class Laws:
         losses = [self._count_losses(did, site) for did in lost]
         if any(count is None for count, _ in losses) or len({at for _, at in losses}) > 1:
             return  # not at once
+        if self._is_unsaved(losses[0][1]):
+            return  # by the state that it has, the site had nothing
         count = min(count or 0 for count, _ in losses)
         if count <= limit:
             what = f"{len(lost)} of {len(before.available)} datasets"
