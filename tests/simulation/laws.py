@@ -279,6 +279,9 @@ class Laws:
         self._last_configuration_at = self._world.loop.now
         wanted = self._world.wanted()  # not what only a set with a dataset that is private now has
         self._heard = {did: at for did, at in self._heard.items() if did in wanted}
+        for reports in self._reports.values():  # what is demanded no more is forgotten
+            for did in reports.keys() - wanted - self._named.keys():
+                del reports[did]
 
     # ---- an ad that the daemon sends
 
