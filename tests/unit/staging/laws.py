@@ -52,6 +52,7 @@ class Days:
         self.foreign = {}
         self.late = []  # calls without an answer that take effect later
         self.asks = []  # time and batch of each new request
+        self.approved = set()  # datasets and sites that a person ever approved
         self.before = Table()
         self.broken = []  # laws; the controller takes an error in a call for a bug of the catalogue
         self.kill_in = None
@@ -110,7 +111,14 @@ class Days:
         is_wanted = any(order.did in one.datasets for jobs in answers for one in jobs)
         self.require(is_wanted, f"{order.did} was asked for without live demand")
         if order.kind is StagingKind.STAGE:
+            is_silent = len(answers) < len(world.needs.needs)
+            self.require(not is_silent, f"{order.did} was asked for while a schedd was silent")
             self.asks.append((world.clock.now, row.batch))
+            batch = [one for one in world.store.table.requests if one.batch == row.batch]
+            size = sum(one.bytes for one in batch)
+            self.require(size <= 3 * TERABYTE, "more bytes than the limit of a request")
+            is_approved = {one.key for one in batch} <= self.approved
+            self.require(size <= 2 * TERABYTE or is_approved, f"{order.did} was asked for without approval")
 
     def require(self, is_kept, law):
         if not is_kept:
@@ -180,13 +188,19 @@ class Days:
                 error = self.random.choice(errors)
                 world.stager.faults[call] = [Fault(error, error is FAILED and chance() < 0.5)]
         self.lateness = self.random.choice([0.0, 0.0, 0.5])
+        site = self.random.choice(SITES)
+        world.stager.disks[site] = self.random.choice([f"{site}_DISK", f"{site}_DISK2"])
 
     def command(self):
         world = self.world
         if self.random.random() < 0.3:
-            names = [row.first.batch for row in world.overview.planned] if world.overview else []
+            planned = (
+                {row.first.batch: row.requests for row in world.overview.planned} if world.overview else {}
+            )
             verb = self.random.choice(["approve", "approve", "reject", "cancel", "resume"])
-            target = self.random.choice(names) if names else "none"
+            target = self.random.choice([*planned]) if planned else "none"
+            if verb == "approve" and planned:
+                self.approved |= {one.key for one in planned[target]}
             world.control.commands.append(StagingCommand(verb, "" if verb == "resume" else target))
 
     def add_foreign_rule(self):
