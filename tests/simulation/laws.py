@@ -507,9 +507,11 @@ class Laws:
         """Return True if the last reports all say so, and not only the very last one (decision 7).
 
         If no report ever said anything else, one is enough: it is on disk before an ad shows it.
-        A report that is too old to be shown says nothing against those of another catalogue.
+        A report that is too old to be shown says nothing against those of another catalogue. What came before
+        the state was lost is forgotten when withholding ends.
         """
-        known = [one for one in reports if one.delivered <= now and site not in one.unread_at]
+        since = self.lost_at if now - self.lost_at > WITHHELD_SECONDS else -1e9
+        known = [one for one in reports if since <= one.delivered <= now and site not in one.unread_at]
         if known and self._age(known[-1].begun, 0.0) > self._world.max_age - SLACK_SECONDS:
             return False
         if len(known) < 3 and not self._world.faults.of("disk"):
