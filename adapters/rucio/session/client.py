@@ -212,6 +212,7 @@ class RucioConnection:
         self._poll_ends_at = float("inf")
         self._login = RucioLogin(settings)
         self._client: RucioClient | None = None
+        self._response: requests.Response | None = None
         self._token: str | None = None
         self._status = 0
         self._is_writing = False
@@ -337,14 +338,22 @@ class RucioConnection:
             self._client.timeout = self.answer_seconds
             answer = call(self._client)
         except CatalogueError as error:
+            self._drop_answer()
             self._note_failure(error)
             raise
         except _CLIENT_ERRORS as exc:
+            self._drop_answer()
             if is_from(exc, "adapters", "hydrator"):
                 raise  # a bug of ours
             raise self._translate_error(exc) from None
         self._faults_in_row = 0
         return answer
+
+    def _drop_answer(self) -> None:
+        """Close the connection of an answer that was not read to its end, as rucio-clients does not."""
+        if self._response is not None:
+            self._response.close()
+            self._response = None
 
     def _note_failure(self, error: CatalogueError) -> None:
         """Forget a token that Rucio refused, or that may be the reason of some 500s in a row."""
@@ -374,7 +383,7 @@ class RucioConnection:
 
     def _receive(self, response: requests.Response, **_: object) -> None:
         """Look at a response before rucio-clients does; raise the error that it is."""
-        self._status = response.status_code
+        self._response, self._status = response, response.status_code
         SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
         self.server_time = http_date(response.headers.get("Date")) or self.server_time
         if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):

@@ -1,18 +1,22 @@
 """The outcome of a write by Rucio's answer: executed, refused, or unknown."""
 
+from io import BytesIO
+from types import SimpleNamespace
+
 import pytest
 import requests
 from rucio.common.exception import ServerConnectionException
 from urllib3.exceptions import MaxRetryError, NewConnectionError, ProtocolError
 
-from adapters.rucio.session.client import _LAST_ERROR, _describe_error
+from adapters.rucio.session.client import _LAST_ERROR, RucioConnection, _describe_error
+from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.session.transport import (
     WriteRefused,
     WriteUnconfirmed,
     unanswered_write_error,
     write_error,
 )
-from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 
 WEB_PAGE = {"Content-Type": "text/html", "Content-Length": "20"}
 CONFIRMED = {"Content-Type": "text/html; charset=utf-8", "Content-Length": "0"}
@@ -99,3 +103,23 @@ def test_a_connection_that_failed_has_the_reason_of_the_operating_system(monkeyp
     text = _describe_error(ServerConnectionException(), 0)
     assert text.endswith(f" {shown}:9: Connection refused")
     assert "HTTPConnectionPool" not in text
+
+
+@pytest.mark.parametrize("error", [CatalogueGarbled("rucio", "half a line"), ServerConnectionException()])
+def test_connection_of_an_answer_that_breaks_off_is_closed(error, tmp_path):
+    """Else it stays open until the garbage collector finds it."""
+    settings = RucioSettings("rucio", "https://rucio.example", "hydrator", tmp_path, calls_per_second=1000)
+    connection = RucioConnection(settings)
+    connection._client = SimpleNamespace()
+    response = requests.Response()
+    response.request = requests.Request("POST", "https://rucio.example/replicas").prepare()
+    response.status_code, response.raw = 200, BytesIO(b'{"name": "L1"}\n{"na')
+    response.headers["Content-Type"] = "application/x-json-stream"
+
+    def call(_):
+        connection._receive(response)
+        raise error
+
+    with pytest.raises(CatalogueError):
+        connection.ask(call)
+    assert response.raw.closed
