@@ -114,7 +114,7 @@ def test_connection_of_an_answer_that_breaks_off_is_closed(error, tmp_path):
     response = requests.Response()
     response.request = requests.Request("POST", "https://rucio.example/replicas").prepare()
     response.status_code, response.raw = 200, BytesIO(b'{"name": "L1"}\n{"na')
-    response.headers["Content-Type"] = "application/x-json-stream"
+    response.headers.update({"Content-Type": "application/x-json-stream", "Transfer-Encoding": "chunked"})
 
     def call(_):
         connection._receive(response)
