@@ -142,6 +142,8 @@ class Laws:
         self._approved: set[tuple[Site, Did]] = set()
         self._starts = [0.0]
         self._last_configuration_at = -1e9
+        self._last_configuration = 0
+        """The configuration of the last process that started."""
         self._clock_steps: list[tuple[float, float]] = []
 
     def happened(self, event: str) -> None:
@@ -203,9 +205,12 @@ class Laws:
         """Note that a process of the daemon has started."""
         self._starts.append(self._world.loop.now)
         self._listed.clear()
-        for reports in self._reports.values():  # what is private is forgotten
-            for did in filter(self._world.is_private, list(reports)):
-                del reports[did]
+        world = self._world
+        for reports in self._reports.values():  # what is or was private is not in the state
+            for did in list(reports):
+                if world.is_private(did) or world.is_private(did, self._last_configuration):
+                    del reports[did]
+        self._last_configuration = world.loaded_configuration
         published = {*self._world.published_sites()}
         for publisher, site in list(self._shown):
             if publisher == "http" and site not in published:  # its ads ended with the process before
@@ -279,8 +284,9 @@ class Laws:
         self._last_configuration_at = self._world.loop.now
         wanted = self._world.wanted()  # not what only a set with a dataset that is private now has
         self._heard = {did: at for did, at in self._heard.items() if did in wanted}
+        demanded = wanted if self._world.section("publish").get("never") else wanted | self._named.keys()
         for reports in self._reports.values():  # what is demanded no more is forgotten
-            for did in reports.keys() - wanted - self._named.keys():
+            for did in reports.keys() - demanded:
                 del reports[did]
 
     # ---- an ad that the daemon sends
@@ -485,7 +491,8 @@ class Laws:
         schedds = [
             name
             for name, queue in self._world.truth.queues.items()
-            if any(did in dids for dids in queue) and self._is_expected(name)
+            if any(did in dids and not any(map(self._world.is_private, dids)) for dids in queue)
+            if self._is_expected(name)
         ]
         heard = self._heard.get(did, 1e9)
         # the cycle may have begun with an earlier answer
@@ -746,8 +753,11 @@ class Laws:
             return None
         if world.daemon is None:
             return self.add("truth", "the daemon does not run")
+        for_a_person = world.losses_for_a_person()
         for site in sorted(world.truth.all_sites - world.unlisted_sites()):
             shown_as = world.shown_as(site)
+            if shown_as in for_a_person:
+                continue  # its loss was held when the clock was set back
             for source, extra in (("file", 0.0), ("http", 0.0), ("collector", COLLECTOR_SECONDS)):
                 text = world.read_source(source, shown_as)
                 if site in world.section("sites").get("retired", ()):
@@ -756,14 +766,20 @@ class Laws:
                 elif text is None:
                     self.add("truth", f"{source} has no ad of {shown_as}")
                 else:
-                    what, now = f"{source}'s ad of {shown_as}", to_unix(world.clock())
-                    try:
-                        ad = hook.read_ad(text.encode(), shown_as, now)
-                    except hook.InvalidAd as error:
-                        self.add("truth", f"{what}: {error}")
-                    else:
-                        self._check_truth(what, site, ad, self._fresh_seconds + extra)
+                    self._check_source(source, site, text, self._fresh_seconds + extra)
         return None
+
+    def _check_source(self, source: str, site: Site, text: str, max_age: float) -> None:
+        """Check the ad of *site* from *source*; one in the collector may be older."""
+        world, shown_as = self._world, self._world.shown_as(site)
+        what, now = f"{source}'s ad of {shown_as}", to_unix(world.clock())
+        try:
+            ad = hook.read_ad(text.encode(), shown_as, now)
+        except hook.InvalidAd as error:
+            return self.add("truth", f"{what}: {error}")
+        if source == "collector" and (sent := self._shown.get((source, shown_as))):
+            max_age += max(0.0, now - ad["DataLocalityAsOf"] - (world.loop.now - sent.at))
+        return self._check_truth(what, site, ad, max_age)
 
     def check_from_nothing(self, fresh: "World") -> None:
         """A, then B, then A again ends as A from nothing (decision 21)."""

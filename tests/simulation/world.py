@@ -28,6 +28,7 @@ from hydrator.domain.model import Did, Site, SiteAd, to_unix
 from hydrator.reconcile.intake import IntakeCatalogue
 from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.rates import RateTable
+from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import Approve
 from hydrator.reconcile.view import CycleView, SiteView
 from hydrator.state.command_files import CommandQueue
@@ -228,9 +229,10 @@ class World:
         configuration = self.configurations[self.configuration if number is None else number]
         return Site(configuration.get("sites", {}).get("aliases", {}).get(site, site))
 
-    def is_private(self, did: Did) -> bool:
-        """Return True if *did* is never published."""
-        return _matches(did, self.section("publish").get("never", ()))
+    def is_private(self, did: Did, number: int | None = None) -> bool:
+        """Return True if *did* is never published by configuration *number*; by default the present one."""
+        configuration = self.configurations[self.configuration if number is None else number]
+        return _matches(did, configuration["publish"].get("never", ()))
 
     def is_chosen(self, did: Did) -> bool:
         """Return True if a pin or a pattern names *did*, whether or not jobs do."""
@@ -296,6 +298,10 @@ class World:
     def held_losses(self) -> Collection[Site]:
         """Return the sites with a loss that is not published yet."""
         return [one.site for one in self._site_views() if one.loss]
+
+    def losses_for_a_person(self) -> Collection[Site]:
+        """Return the sites with a loss from before the clock was set back, which no poll confirms."""
+        return [one.site for one in self._site_views() if one.loss and one.loss.cause is HoldCause.CLOCK]
 
     def withheld_sites(self) -> Collection[Site]:
         """Return the sites whose ads a daemon without its state does not replace yet."""
