@@ -29,8 +29,7 @@ from hydrator.reconcile.site_ads import (
     assign_generations,
     draft_site_ads,
     empty_draft,
-    find_oldest,
-    names_any,
+    redraft,
     states_of,
 )
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -225,19 +224,18 @@ class _Cycle:
     ) -> dict[Site, Draft]:
         """Add to *drafts* the sites without an answer of any catalogue.
 
-        Such a site keeps its last ad, with the age of the facts. This ad becomes empty when a fact is older
-        than the age limit, when the guard releases datasets of the site, or for a name that is private now.
+        Such a site keeps what is demanded of its last ad, with the age of the facts. This ad becomes empty
+        when the facts are older than the age limit, or when the guard releases datasets of the site.
         """
+        now, max_age = self.now, self.settings.daemon.max_age
         all_drafts = dict(drafts)
         for site, ad in self.state.ads.items():
             if site in drafts or site in gone or self.settings.sites.is_retired(site):
                 continue
-            is_over = (
-                self.now - find_oldest(ad) > self.settings.daemon.max_age
-                or site in guard.released
-                or names_any(ad, self.settings.publish.never)
+            is_over = now - ad.as_of > max_age or site in guard.released
+            all_drafts[site] = (
+                empty_draft(ad) if is_over else redraft(ad, self.demand, now=now, max_age=max_age)
             )
-            all_drafts[site] = empty_draft(ad) if is_over else Draft(site, ad.as_of, ad.content)
         return all_drafts
 
 

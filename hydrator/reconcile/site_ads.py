@@ -15,8 +15,9 @@ An ad gets a new generation if, and only if, its content changes.
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -43,6 +44,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.text import matches_any
 from hydrator.domain.untrusted import is_ahead
+from hydrator.reconcile.snapshot.merge import limit_age
 
 FRACTION_DIGITS = 2
 _EMPTY_LINES_BYTES = tuple(
@@ -318,6 +320,33 @@ def empty_draft(ad: SiteAd) -> Draft:
     return Draft(ad.site, ad.as_of, content)
 
 
+def redraft(ad: SiteAd, demand: Demand, *, now: datetime, max_age: timedelta) -> Draft:
+    """Return a draft with the demanded facts of *ad* and their ages; one older than *max_age* is UNKNOWN.
+
+    A set with an older fact leaves the ad: its state is unknown.
+    """
+    lines = dict(ad.content)
+    facts = {
+        did: limit_age(fact, ad.as_of, now, max_age)
+        for did, fact in facts_of(ad).items()
+        if did in demand.dids
+    }
+    keys = {entry.key for entry in demand.entries}
+    sets = {
+        key: _write_entries(quote_key(key), one.share, one.as_of, to_unix(ad.as_of))
+        for key, one in read_shares(ad).items()
+        if key in keys and now - from_unix(one.as_of) <= max_age
+    }
+    content = render_content(
+        ad.site,
+        dict(sorted(facts.items())),
+        ad.as_of,
+        sets=_join_entries(sets),
+        is_truncated=lines.get(contract.TRUNCATED) == "true",
+    )
+    return Draft(ad.site, ad.as_of, content)
+
+
 def states_of(ad: SiteAd) -> dict[Did, str]:
     """Return the states of the datasets that *ad* lists."""
     return _parse_states(_list_states(ad))
@@ -337,13 +366,23 @@ def _parse_states(entries: str) -> dict[Did, str]:
     return {Did(did): state.strip('"') for did, state in parse_entries(entries).items()}
 
 
-def find_oldest(ad: SiteAd) -> datetime:
-    """Return the time of the oldest fact that jobs may use in *ad*; an UNKNOWN one is of no use."""
-    states, lines = states_of(ad), dict(ad.content)
+def facts_of(ad: SiteAd) -> dict[Did, Fact]:
+    """Return the facts that *ad* lists, each with its age.
+
+    Skip entries that cannot be decoded.
+    """
+    lines = dict(ad.content)
+    fractions = parse_entries(lines.get(contract.DATASET_FRACTIONS))
     ages = parse_entries(lines.get(contract.DATASET_AS_OF))
-    times = [at for did, at in ages.items() if states.get(Did(did)) != DatasetState.UNKNOWN]
-    times += parse_entries(lines.get(contract.SETS_AS_OF)).values()
-    return from_unix(min(to_unix(ad.as_of), *map(int, times)) if times else to_unix(ad.as_of))
+    facts = {}
+    for did, state in states_of(ad).items():
+        with suppress(ValueError, OverflowError, OSError):
+            facts[did] = Fact(
+                DatasetState(state),
+                from_unix(int(ages[did])) if did in ages else ad.as_of,
+                float(fractions[did]) if did in fractions else None,
+            )
+    return facts
 
 
 def render_content(

@@ -8,9 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
-from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.set_answers import parse_entries
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
     DatasetState,
@@ -24,7 +22,7 @@ from hydrator.domain.model import (
     SiteAd,
 )
 from hydrator.domain.ports import Catalogue
-from hydrator.reconcile.site_ads import Budget, draft_site_ads, states_of
+from hydrator.reconcile.site_ads import Budget, draft_site_ads, facts_of
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 
@@ -243,14 +241,15 @@ class CatalogueContract(ABC):
         memory = apply_survey(CatalogueMemory(), survey, {did}, now=survey.started_at)
         demand = Demand((DemandEntry((did,), 1, Origin.JOB, survey.started_at, set_key([did])),))
         view = build_snapshot({"it": memory}, {did}, now=survey.started_at, max_age=timedelta(hours=6))
-        drafts = draft_site_ads(view, demand, budget=Budget())
-        ads = {site: SiteAd(site, survey.started_at, 1, draft.content) for site, draft in drafts.items()}
-        states = {site: states_of(ad) for site, ad in ads.items()}
-        assert {site: found[did] for site, found in states.items() if found} == scenario.expected_states
+        shown = {
+            site: facts_of(SiteAd(site, survey.started_at, 1, draft.content)).get(did)
+            for site, draft in draft_site_ads(view, demand, budget=Budget()).items()
+        }
+        assert {site: fact.state for site, fact in shown.items() if fact} == scenario.expected_states
         if CAM in scenario.expected_states:
-            fractions = parse_entries(dict(ads[CAM].content)[contract.DATASET_FRACTIONS])
-            shown = float(fractions[did]) if did in fractions else None
-            assert shown == (scenario.expected_fraction if self.has_fractions else None)
+            fact = shown[CAM]
+            assert fact is not None
+            assert fact.fraction == (scenario.expected_fraction if self.has_fractions else None)
 
     def test_a_failing_catalogue_raises_an_error_and_no_empty_survey(self) -> None:
         for question in (frozenset({self.did("L1")}), frozenset[Did]()):

@@ -925,12 +925,12 @@ def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
         assert thought.ads[CAM].as_of == NOON
 
 
-@pytest.mark.parametrize(("never", "listed"), [((), f'{{"{L1}","{L2}"}}'), ((L1,), "{}")])
-def test_a_site_that_nothing_lists_any_more_keeps_its_ad_unless_a_name_became_private(never, listed):
+def test_a_site_that_nothing_lists_any_more_shows_only_what_is_still_demanded():
     state = World(replica(L1, CAM), replica(L2, CAM)).run().evaluation.state
-    rules = settings_with(never=never)
-    thought = evaluate(state, {}, demand(L2), published_generations={}, settings=rules, now=NOON)
-    assert dict(thought.ads[CAM].content)["AvailableDatasets"] == listed
+    thought = evaluate(state, {}, demand(L2), published_generations={}, settings=Settings(), now=NOON)
+    content = dict(thought.ads[CAM].content)
+    assert content["AvailableDatasets"] == f'{{"{L2}"}}'
+    assert content["DataLocalitySets"] == f"['{set_key([L2])}'=1.0]"
 
 
 def test_metrics_have_poll_seconds_by_catalogue_and_bytes_by_ad():

@@ -27,7 +27,7 @@ from hydrator.reconcile.site_ads import (
     dids_without_room,
     draft_site_ads,
     empty_draft,
-    find_oldest,
+    redraft,
 )
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from tests.factories import (
@@ -147,13 +147,13 @@ def shares_in(draft: Draft) -> dict[SetKey, float]:
     return {key: one.share for key, one in read_shares(SiteAd(CAM, draft.as_of, 1, draft.content)).items()}
 
 
-def test_oldest_fact_of_an_ad_is_one_that_jobs_may_use():
-    assert find_oldest(aged({L1: HOUR, L2: timedelta()})) == NOON - HOUR
-    assert find_oldest(aged({L1: timedelta()})) == NOON
-    lost = Snapshot(
-        {CAM: SiteFacts(NOON, {L1: Fact(DatasetState.UNKNOWN, NOON - HOUR), L2: Fact(DatasetState.STUCK)})}
-    )
-    assert find_oldest(SiteAd(CAM, NOON, 7, drafts(lost, want(L1), want(L2))[CAM].content)) == NOON
+def test_redraft_drops_sets_with_a_fact_past_the_bound():
+    ad, asked = aged({L1: HOUR, L2: timedelta()}), demand(want(L1, L2), L1, L2, L3)
+    in_time = redraft(ad, asked, now=NOON + BOUND - HOUR, max_age=BOUND)
+    assert shares_in(in_time) == {key: one.share for key, one in read_shares(ad).items()}
+    late = redraft(ad, asked, now=NOON + BOUND - MINUTE, max_age=BOUND)
+    assert shares_in(late) == {set_key([L2]): 1.0, set_key([L3]): 0.0}
+    assert "UNKNOWN" in dict(late.content)["DatasetStates"]
 
 
 def test_empty_draft_has_no_sets():
