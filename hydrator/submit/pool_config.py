@@ -73,7 +73,7 @@ OTHERS_WEIGHT: Final = "1000000000"
 
 _HEAD = """\
 # DataLocality ({form}), printed by `hydrator pool-config --role {role}`.
-# Put it into a file of its own that HTCondor reads last, such as /etc/condor/config.d/99-datalocality.conf, then run
+# Put it into a file of its own that HTCondor reads last, such as /etc/condor/config.d/99-datalocality-{role}.conf, then run
 # condor_reconfig. It extends your values. To remove it, delete the file and run condor_reconfig: every value is then as
 # before, and jobs already queued keep their clause until `hydrator run-anywhere` frees them.
 """
@@ -91,7 +91,7 @@ DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets
 DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
 DATALOCALITY_OPTIONS = strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
 DATALOCALITY_VALUES = regexp("^(?:undefined|\"(?:auto|require|wait)\")?+,(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$", $(DATALOCALITY_OPTIONS), "i")
-<joined>DATALOCALITY_MACRO = regexp("[$][A-Za-z]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
+<joined>DATALOCALITY_MACRO = regexp("[$][A-Za-z_]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
 # What may stay for the negotiator and slots, which evaluate it. GPU, of GPUPreference;RequireGPUs (our rank of slots by their
 # GPUs, and HTCondor's require_gpus): no preference, or signs, numbers, strings and the listed words, without GPU after the ;
 # because RequireGPUs must not name itself. MADE, of OWN, which is what the transform below writes: strings and numbers; then
@@ -228,9 +228,9 @@ SUBMIT_REQUIREMENT_DataLocalityLocal_REASON = "RequiredDatasets has no effect he
 SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING = true
 <checks>"""
 _CHECKS_REFUSE = rf"""
-# DONE: the job was transformed, is a factory or of one, is held for a reason, is not vanilla, or has no list. A job that is
+# DONE: the job was transformed, is a factory or of one, which have its file, is not vanilla, or has no list. A job that is
 # none of these was submitted while the transform was not in force.
-DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || unparse(JobFactoryId) != "" || unparse(PeriodicHoldSubCode) == "{HOLD_SUBCODE}" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
+DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || unparse(JobMaterializeDigestFile) != "" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
 SUBMIT_REQUIREMENT_DataLocalityTransform = evalInEachContext($(DATALOCALITY_DONE), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"
 """

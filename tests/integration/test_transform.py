@@ -237,6 +237,9 @@ def test_forged_factory_gets_the_key_and_rank_of_a_job(located):
         names_key([A]),
         str(ExprTree(JOB_RANK)),
     )
+    text = description('{"ska:a"}', HELD, "+JobFactoryId = $(ClusterId)", "+DataLocalityRank = 5")
+    done = located.pool.run("condor_submit", "-", user="alice", input=text, check=False)
+    assert "the schedd did not transform this job" in done.stderr
 
 
 @pytest.mark.parametrize("universe", ["local", "scheduler"])

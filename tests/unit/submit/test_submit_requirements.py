@@ -72,6 +72,8 @@ def test_list_and_string_with_commas_become_the_same_list_with_the_key_of_its_na
     assert SCHEDD.refused_by(ad) is None
     assert str(ad.lookup("Requirements")) == "(TARGET.Cpus > 1 || false) && (MY.DataLocalityHere isnt false)"
     assert str(ad.lookup("DataLocalityHere")) == str(ExprTree(HERE["auto"]))
+    own = made(JobFactoryId="12", ClusterId="12", DataLocalityRank="5")  # as $(ClusterId) gives it
+    assert fault(own) == "transform"
     assert str(ad.lookup("DataLocalityRank")) == str(ExprTree(JOB_RANK))
     assert ad["DataLocalityTransformed"] is True
     assert not {"DataLocalityRefused", "DataLocalityKeyFor"} & set(ad)
@@ -487,7 +489,15 @@ def test_job_that_says_it_was_transformed_is_taken_as_it_is():
 
 @pytest.mark.parametrize("name", ["Requirements", "Rank"])
 @pytest.mark.parametrize(
-    "macro", ["$(MY.Requirements)", "$(SPOOL)", "$ENV(HOME)", "$$(MY.Rank)", "$(DOLLAR)(SPOOL)"]
+    "macro",
+    [
+        "$(MY.Requirements)",
+        "$(SPOOL)",
+        "$ENV(HOME)",
+        "$$(MY.Rank)",
+        "$(DOLLAR)(SPOOL)",
+        "$RANDOM_CHOICE(S,S)",
+    ],
 )
 def test_text_that_the_schedd_would_expand_is_refused(name, macro):
     """The first expands itself without end, and ended a schedd; others show what a user may not see."""
