@@ -197,7 +197,7 @@ class _SuspectsAnswer:
     is_complete: bool = False
     """The process answered, so that none of *dids* is a suspect any longer."""
     failure: str | None = None
-    """Why the process ended before its answer; None if it answered."""
+    """The reason of the end of the process, if it ended before its answer; else None."""
 
 
 class Supervised(Protocol):

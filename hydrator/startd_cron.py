@@ -1087,7 +1087,7 @@ REFUSALS = {
     407: "is behind a proxy that requires a login (407): set no_proxy, or use another proxy",
     410: "has no such site (410): check --site and --url",
 }
-"""What an HTTP status of a server or proxy that refuses the ad means, and what to do."""
+"""By HTTP status of a server or proxy that refuses the ad: its meaning, and the advice."""
 
 
 def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> HookError:

@@ -34,6 +34,16 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import CatalogueView, CycleView, PublisherView, build_view
 from hydrator.server.view import ServerState
 
+BEST_FIRST = (
+    DatasetState.AVAILABLE,
+    DatasetState.STAGING,
+    DatasetState.PARTIAL,
+    DatasetState.NEARLINE,
+    DatasetState.STUCK,
+    DatasetState.UNAVAILABLE,
+)
+"""The states that a replica can have."""
+
 
 def settings_with(
     pins=(), patterns=(), retired=(), never=(), scope=None, poll_seconds=30, **removal_guard: float

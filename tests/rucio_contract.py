@@ -11,17 +11,11 @@ from hydrator.domain.model import DatasetState, Did, Replica, Site
 from hydrator.testing.catalogue_contract import CAM, CatalogueContract
 from hydrator.wiring import system_clock
 from testbed.rucio import RucioServer
+from tests.factories import BEST_FIRST
 
 FILES = 4
 SCOPES = (f"test-{n}" for n in itertools.count())
-AVAILABLE, STAGING, PARTIAL, NEARLINE, STUCK, UNAVAILABLE = (
-    DatasetState.AVAILABLE,
-    DatasetState.STAGING,
-    DatasetState.PARTIAL,
-    DatasetState.NEARLINE,
-    DatasetState.STUCK,
-    DatasetState.UNAVAILABLE,
-)
+AVAILABLE, STAGING, PARTIAL, NEARLINE, STUCK, UNAVAILABLE = BEST_FIRST
 
 
 DISK = {"rse": "CAM-DISK"}

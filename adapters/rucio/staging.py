@@ -176,7 +176,7 @@ class Storages:
         return "|".join(["rse_type=DISK", *tapes]) if tapes else None
 
     def read_spaces(self, sites: AbstractSet[Site]) -> tuple[dict[Site, int | str], dict[Site, str]]:
-        """Return the free bytes of the disk of each of *sites*, or why there is no number, and the disks.
+        """Return by site the free bytes, or the reason why they are unknown; and by site its disk.
 
         Rucio knows the free space only from a report of the storage itself (the source *storage* of
         ``get_rse_usage``). The limit MinFreeSpace, which Rucio's deletion keeps free, is not available to

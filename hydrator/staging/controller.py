@@ -37,7 +37,6 @@ from .table import (
     apply_commands,
     apply_needs,
     follow_rules,
-    make_batch,
 )
 from .view import DataView, LiveNeeds, build_view, update_needs
 
@@ -243,8 +242,6 @@ class StagingController:
                 self._catalogues[one.catalogue].halted = error.reason
         self.table = self.table.put(one)
         if error is None:
-            alone = make_batch(one.site, {one.did: one.bytes})
-            rest = {name: each for name, each in self.table.decisions.items() if name != alone}
-            self.table = replace(self.table, decisions=rest)
+            self.table = self.table.use_up(one.approval)
         self.audit(write, one, error)
         return error

@@ -173,6 +173,11 @@ class Request:
         return min(1.0, self.files_done / self.files) if self.files else None
 
     @property
+    def approval(self) -> str:
+        """Return the name of a decision about this dataset alone."""
+        return make_batch(self.site, {self.did: self.bytes})
+
+    @property
     def order(self) -> StagingOrder:
         """Return the call that makes or renews its rule."""
         lifetime = timedelta(seconds=self.lifetime_seconds)
@@ -259,8 +264,14 @@ class Table:
         for one in requests:
             if (decision := self.decisions.get(one.batch)) and decision.verb == "approve":
                 decisions.pop(one.batch, None)
-                decisions[make_batch(one.site, {one.did: one.bytes})] = decision
+                decisions[one.approval] = decision
         return replace(self, decisions=decisions)
+
+    def use_up(self, approval: str) -> "Table":
+        """Return the table without *approval*: the catalogue has the rule."""
+        return replace(
+            self, decisions={name: one for name, one in self.decisions.items() if name != approval}
+        )
 
     def drop(self, request: Request) -> "Table":
         """Return the table without the open *request*: its call was never made."""

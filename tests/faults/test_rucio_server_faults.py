@@ -16,7 +16,7 @@ FAULTS = (
     *("401 in mid-poll", "truncated stream in mid-poll", "wrong scope in mid-poll"),
     *("duplicates", "reordered", "clock ahead"),
 )
-"""Those that leave something of the server's own answer, or make it log in a client again."""
+"""Faults that keep a part of the server's own answer, or after which the client logs in again."""
 STORAGE = {CAM: "CAM-FAULTS", RAL: "RAL-FAULTS"}
 
 

@@ -66,7 +66,7 @@ _SECTION_BY_OPTION = {
 }
 """The options that the job depends on; Rapthor itself warns of all that it does not have."""
 _NEAR_OPTION, _NEAR_SECTION = 0.87, 0.7
-"""How similar a misspelt name is (difflib); the other options of Rapthor are up to 0.82 similar to these."""
+"""Least similarity of a misspelt name (difflib); other options of Rapthor have up to 0.82."""
 
 
 def spelling_questions(parset: Parset) -> list[str]:

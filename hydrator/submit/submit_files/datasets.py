@@ -102,7 +102,7 @@ _LIST = f"MY.{REQUIRED_DATASETS}"
 _OPTIONS = {name.lower(): name for name in (REQUIRED_DATASETS, MODE, MAX_WAIT, MAX_AGE, EXPECTED_SECONDS)}
 """The attributes of a job that users write, by their names in lower case."""
 _MISSPELT_SIMILARITY = 0.93
-"""How similar a misspelt name is (difflib); our other attributes are at most 0.92 similar to the options."""
+"""Least similarity of a misspelt name (difflib); our other attributes have at most 0.92."""
 _UNIT_SEPARATOR = "\x1f"
 """If an item has this character, condor_submit splits the item at it instead of at commas and blanks."""
 LEFT_TO_SCHEDD = f"{KEY} is left to the schedd"

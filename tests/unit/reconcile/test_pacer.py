@@ -141,7 +141,7 @@ def test_running_jobs_read_as_their_slots_offered():
 def test_offer_that_a_user_wrote_keeps_a_link_busy_for_the_job_s_own_set_at_most(key, seconds):
     """A job of 1 core that sleeps would close a link for the jobs of all others, for as long as it runs.
 
-    Bytes that no site has are read by nobody.
+    Nobody reads bytes that no site has.
     """
     jobs = RunningJobs((10,), DE, str(key), offer="read 9999999 s from UK")
     reads = read_reads(load(jobs), {ONE: SetBytes({(UK,): GB, (): 5 * GB})}, Rates())

@@ -287,7 +287,7 @@ STEPS = {
         },
         {DE: {Y}},
     ),
-    "a lane that was refused and then started a job is no longer behind the others": (
+    "a refused lane is no longer behind the others once it started a job": (
         [LANES[2,], LANES[2,], LANES[2,], {**LANES[1,], "reads": [RunningRead(X, UK, DE, 100.0, 150.0)]},
          {**LANES[1, 5], "reads": [RunningRead(X, UK, DE, 100.0, 150.0)]}],
         {"sets": {X: at((UK, 25 * GB // 2))}}, {DE: {"t:x~0"}},

@@ -317,7 +317,7 @@ def test_a_large_request_waits_for_a_person_and_its_approval_lasts_until_success
 @pytest.mark.parametrize("failing", [L1, L2])
 @pytest.mark.parametrize("error", ["refused", "no answer"])
 def test_an_approval_of_several_datasets_lasts_until_each_has_its_rule(failing, error):
-    """What is left is above the limit again; after a silence, that are also those that were not asked for."""
+    """The rest is above the limit, too; after a silence it includes the datasets that were not asked for."""
     world = world_with(need(L1, L2, L3, sites=[CAM]), L1=2.1, L2=2.1, L3=0.5)
     world.control.commands.append(StagingCommand("approve", world.overview.planned[0].first.batch))
     if error == "refused":

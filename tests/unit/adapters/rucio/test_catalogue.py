@@ -40,6 +40,7 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import NO_PROVENANCE, DatasetState, Did, Replica, Seen, Site, Unseen
 from testbed.loopback import LoopbackRequest, LoopbackServer
+from tests.factories import BEST_FIRST
 from tests.memory import system_clock
 from tests.rucio_fixtures import catalogues
 
@@ -48,14 +49,7 @@ UK, AU = Site("UK"), Site("AU")
 DISK, TAPE = Rse("UK-DISK", UK, is_tape=False), Rse("UK-TAPE", UK, is_tape=True)
 HOMELESS, GONE = Rse("X", None, is_tape=False), Rse("Y", None, is_tape=False, is_deleted=True)
 STORAGES = {each.name: each for each in (DISK, TAPE, HOMELESS, GONE)}
-AVAILABLE, STAGING, PARTIAL, NEARLINE, STUCK, UNAVAILABLE = (
-    DatasetState.AVAILABLE,
-    DatasetState.STAGING,
-    DatasetState.PARTIAL,
-    DatasetState.NEARLINE,
-    DatasetState.STUCK,
-    DatasetState.UNAVAILABLE,
-)
+AVAILABLE, STAGING, PARTIAL, NEARLINE, STUCK, UNAVAILABLE = BEST_FIRST
 MOVING, JAMMED, BOTH_WAYS, STILL = (
     Movement(is_moving=True),
     Movement(is_stuck=True),

@@ -8,6 +8,7 @@ from hydrator.domain.model import DatasetState, Did, Fact, SiteFacts, Unseen
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from tests.factories import (
+    BEST_FIRST,
     BOUND,
     CAM,
     HOUR,
@@ -49,16 +50,6 @@ def view(*memories: CatalogueMemory, now=NOON, wanted=frozenset({L1, L2, L3}), b
 )
 def test_dataset_state_follows_from_the_replica_state(state, concluded):
     assert facts(replica(state=state)).sites[CAM].facts == {L1: Fact(concluded, NOON)}
-
-
-BEST_FIRST = [
-    DatasetState.AVAILABLE,
-    DatasetState.STAGING,
-    DatasetState.PARTIAL,
-    DatasetState.NEARLINE,
-    DatasetState.STUCK,
-    DatasetState.UNAVAILABLE,
-]
 
 
 @pytest.mark.parametrize("better", range(5))
