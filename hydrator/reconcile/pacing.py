@@ -393,7 +393,7 @@ class _Round:
             if key not in outlooks or outlooks[key].reason is Reason.NOWHERE:  # other jobs may ask for less
                 outlooks[key] = outlook
         for group, lease in self._leases.items():
-            fed = self._fed[min(lease.openings.values()).source]
+            fed = self._fed[next(iter(lease.openings.values())).source]  # of the shortest read
             lanes = () if group[0] in lease.names else lease.lanes
             outlooks[group[0]] = Outlook(Reason.OPEN, tuple(lease.openings), len(fed | {group[0]}), lanes)
         turns = {group: jobs.turn for group, jobs in self._jobs.items()}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from hydrator.domain.ads import contract
@@ -36,6 +37,10 @@ class Opening(NamedTuple):
     read_seconds: int
     source: Site | None
     missing_bytes: int
+
+
+_SECONDS = attrgetter("read_seconds")
+"""The order of openings: sources have none, as one may be None."""
 
 
 class Reason(StrEnum):
@@ -89,7 +94,7 @@ class Openings:
         """Return the shortest opening of the set *key*, or of one of its lanes, at *site*; None if closed."""
         by_name = self.openings.get(site, {})
         names = (key, *(f"{key}~{lane}" for lane in range(MAX_LANE + 1)))
-        return min((by_name[name] for name in names if name in by_name), default=None)
+        return min((by_name[name] for name in names if name in by_name), key=_SECONDS, default=None)
 
 
 Lines = tuple[tuple[str, str], ...]
@@ -154,7 +159,7 @@ def describe_outlook(key: str, made: Openings, *, lane: int | None = None, is_qu
         return f"no job may read from {sites}, where its data is ([network] excluded_sources)"
     if outlook.reason is Reason.NOWHERE:
         return "no site that could read its data has slots that are large enough for it"
-    best = min((one for site in outlook.sites if (one := made.find(key, site))), default=None)
+    best = min((one for site in outlook.sites if (one := made.find(key, site))), key=_SECONDS, default=None)
     if best and lane is not None and not outlook.is_open(lane):
         return _describe_turn(best.source or "", outlook.number)
     return f"it may start now at {sites}" + (f" by {describe_read(best)}" if best else "")

@@ -476,6 +476,8 @@ def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
 
 
 NONE, SOME = SetBytes({(): GB}), SetBytes({(UK,): 75 * GB, (): GB})
+TINY = SetBytes({(UK,): 1, (): GB})
+"""Read at DE in a second, the shortest read of an ad, which is also that of UK, where nothing is read."""
 
 
 @pytest.mark.parametrize(
@@ -490,6 +492,7 @@ NONE, SOME = SetBytes({(): GB}), SetBytes({(UK,): 75 * GB, (): GB})
         ({UK: slots(4, each=BIG), DE: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {UK: {X}}),
         ({UK: slots(0, 1, BIG), DE: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {UK: {X}, DE: {X}}),
         ({UK: slots(0, 1, BIG), DE: slots(4, each=BIG)}, SOME, 14, Reason.OPEN, {UK: {X}, DE: {X}}),
+        ({UK: slots(0, 1, BIG), DE: slots(4, each=BIG)}, TINY, 11, Reason.OPEN, {UK: {X}, DE: {X}}),
         ({UK: slots(4, each=SMALL), DE: slots(4, each=BIG)}, SOME, 11, Reason.OPEN, {DE: {X}}),
     ],
 )
@@ -497,6 +500,7 @@ def test_jobs_with_data_at_no_site_may_run_anywhere_after_ten_minutes(sites, siz
     made = rounds(count, sites=sites, jobs={X: 1}, sets={X: size}, request=BIG_JOB)
     assert (made.outlooks[X].reason, opened(made)) == (reason, where)
     assert made.backlog == {}
+    assert describe_outlook(X, made)
 
 
 def test_jobs_with_data_that_is_on_its_way_may_run_anywhere_after_a_day():
