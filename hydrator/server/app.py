@@ -15,19 +15,11 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from .auth import Role, TokenAuthenticator
-from .handlers import (
-    AdRoute,
-    DatasetFinder,
-    JobExplainer,
-    JobRoute,
-    SearchRoute,
-    StateGetter,
-    StateRoutes,
-)
+from .handlers import AdRoute, DatasetFinder, SearchRoute, StateGetter, StateRoutes
 from .metrics import HttpMetrics
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH
-from .pages.routes import ChangeReader, PageRoutes
+from .pages.routes import ChangeReader, JobExplainer, PageRoutes
 from .pages.run import ClusterQuestions, ClusterReader
 from .responses import error_response
 
@@ -72,9 +64,7 @@ def build_app(
     explain_job = sources.explain_job if authenticator else None
     policy = policy or RequestPolicy()
     clusters = ClusterQuestions(sources.read_cluster) if sources.read_cluster else None
-    pages = PageRoutes(
-        get_state, sources.get_version, explain_job is not None, sources.read_changes, clusters
-    )
+    pages = PageRoutes(get_state, sources.get_version, explain_job, sources.read_changes, clusters)
     state, ad_route = StateRoutes(get_state, registry), AdRoute(get_state, is_public=authenticator is None)
 
     def guarded(path: str, answer: Callable[[Request], object], role: Role = Role.READ) -> Route:
@@ -87,7 +77,7 @@ def build_app(
         guarded("/site", pages.site),
         guarded("/dataset", pages.dataset),
         guarded("/run", pages.run),
-        guarded("/why", JobRoute(get_state, explain_job).get),
+        guarded("/why", pages.why),
         guarded("/live", pages.version),
         Route(SCRIPT_PATH, pages.script),  # it has no data
         guarded("/v1/sites", state.sites),

@@ -1,10 +1,10 @@
-"""Handlers of the HTTP routes: ads for hooks, JSON for programs, pages for people.
+"""Handlers of the HTTP routes for hooks and programs: ads and JSON.
 
 Async handlers run in the event loop; the other handlers run in threads.
 """
 
 import gzip
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -15,9 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hydrator.diagnostics.why.query import parse_job_number
-from hydrator.diagnostics.why.render import RenderedAnswer
-from hydrator.domain.errors import CatalogueError, ConfigError, PoolError
+from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
 
 from .api.dataset_query import (
@@ -29,8 +27,7 @@ from .api.dataset_query import (
 )
 from .limits import QuestionQueue
 from .middleware import can_see_all_sites, client_of
-from .pages.why import BAD_JOB, render_why_page
-from .responses import HttpError, accepts_gzip, bytes_response, html_response, json_response
+from .responses import HttpError, accepts_gzip, bytes_response, json_response
 from .view import ServerState, view_datasets, view_sets, view_sites
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
@@ -38,14 +35,9 @@ UNTIL_HEADER: Final = "X-DataLocality-OpenUntil"
 MAX_AGE: Final = timedelta(seconds=10)
 """HTTP caches may serve an ad this long without a new request: far less than the period of a hook."""
 STALE_IF_ERROR: Final = timedelta(days=1)
-_MAX_FIELD_CHARS: Final = 200
 
 StateGetter = Callable[[], ServerState]
 """Returns the present state; called once a request, from several threads."""
-
-JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
-"""Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
-
 
 DatasetFinder = Callable[[Collection[str]], Collection[Did]]
 """Searches the catalogues by patterns: :func:`hydrator.daemon.http_frontend.find_datasets`."""
@@ -143,7 +135,7 @@ class StateRoutes:
         return _answer(request, state, sites=rows)
 
     def datasets(self, request: Request) -> Response:
-        """List the datasets in `did=…&did=…`, else all demanded ones; `limit` and `after` give pages."""
+        """List the datasets in `did=…&did=…`, else all demanded ones in pages, the next with `after=…`."""
         query = parse_dataset_query(request.scope["query_string"])
         state = self.get_state()
         if state.knowledge is None:
@@ -218,44 +210,3 @@ def _answer(request: Request, state: ServerState, **parts: object) -> Response:
 
 def _not_read_yet(state: ServerState) -> HttpError:
     return HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
-
-
-class JobRoute:
-    """The page that explains an idle job; one job at a time, since an explanation queries the whole pool.
-
-    Args:
-        get_state: returns the present state; the page shows the time of this state.
-        explain: explains a job; None if the server requires no tokens.
-    """
-
-    def __init__(self, get_state: StateGetter, explain: JobExplainer | None) -> None:
-        self._get_state = get_state
-        self._explain = explain
-        self._queue = QuestionQueue("the daemon explains other jobs")
-
-    def get(self, request: Request) -> Response:
-        """Return the page; the HTTP status says whether the daemon could explain the job."""
-        if self._explain is None:
-            detail = (
-                "this page explains jobs only to clients with a token, and no tokens are configured:"
-                " set publish.http.tokens_file, or run hydrator why"
-            )
-            raise HttpError(403, "no tokens", detail)
-        fields = {name: text.strip()[:_MAX_FIELD_CHARS] for name, text in request.query_params.items()}
-        client = client_of(request.scope)
-        answers, status = self._answer(client, fields, self._explain) if fields else ([], 200)
-        page = render_why_page(fields, answers, now=self._get_state().now)
-        return html_response(request, page, status)
-
-    def _answer(
-        self, client: Hashable, fields: Mapping[str, str], explain: JobExplainer
-    ) -> tuple[list[RenderedAnswer] | str, int]:
-        number = parse_job_number(fields.get("job", ""))
-        if number is None or fields.keys() - {"job", "schedd"}:
-            return BAD_JOB, 400
-        try:
-            return self._queue.ask(client, lambda: explain(*number, fields.get("schedd") or None)), 200
-        except ConfigError as error:
-            return "; ".join(error.problems), 400
-        except PoolError as error:
-            return str(error), 404 if error.daemon.startswith("job ") else 502

@@ -5,12 +5,11 @@ import os
 import socket
 import stat
 import threading
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Final, Self, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -26,13 +25,8 @@ from hydrator.server.limits import (
 
 from .tls import TlsCertificate
 
-
-@dataclass(frozen=True, slots=True)
-class UnixSocket:
-    """A socket in the file system; its mode limits who may connect."""
-
-    path: Path
-    mode: int = 0o660
+_SOCKET_MODE: Final = 0o660
+"""Mode of a socket in the file system: its user and its group may connect."""
 
 
 class _Uvicorn(uvicorn.Server):
@@ -54,7 +48,7 @@ class HttpServer:
         asgi: the app of :func:`hydrator.server.app.build_app`.
         host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all addresses.
         port: 0 to 65535; 0 selects a free port, which ``url`` then names.
-        unix: a socket in the file system instead of *host* and *port*.
+        unix: path of a socket in the file system instead of *host* and *port*.
         certificate: the certificate for HTTPS; None for HTTP.
         limiter: limits the number of connections, and the time of a request.
     """
@@ -65,7 +59,7 @@ class HttpServer:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
-        unix: UnixSocket | None = None,
+        unix: Path | None = None,
         certificate: TlsCertificate | None = None,
         limiter: ConnectionLimiter | None = None,
     ) -> None:
@@ -138,7 +132,7 @@ class HttpServer:
         """
         self._bind().close()
         if self._unix:
-            self._unix.path.unlink(missing_ok=True)
+            self._unix.unlink(missing_ok=True)
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
         """Stop the server; open requests have two seconds to end. Do nothing if the server does not run."""
@@ -151,7 +145,7 @@ class HttpServer:
             self._thread.join(1)
         self._uvicorn = self._thread = self._url = None
         if self._unix:
-            self._unix.path.unlink(missing_ok=True)
+            self._unix.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -204,17 +198,16 @@ def _address_text(listening_socket: socket.socket) -> str:
     return format_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - read
 
 
-def _listen_unix(unix: UnixSocket) -> socket.socket:
-    """Return a listening socket at *unix*; replace a socket that an ended server left, but no other file."""
-    path = unix.path
+def _listen_unix(path: Path) -> socket.socket:
+    """Return a listening socket at *path*; replace a socket that an ended server left, but no other file."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_stale_socket(path):
             path.unlink()
         # Linux gives the socket file the descriptor's mode, so users without permission can never connect
-        os.fchmod(listening.fileno(), unix.mode)
+        os.fchmod(listening.fileno(), _SOCKET_MODE)
         listening.bind(str(path))
-        path.chmod(unix.mode)
+        path.chmod(_SOCKET_MODE)
         listening.listen(2048)
     except OSError as exc:
         listening.close()

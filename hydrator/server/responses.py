@@ -38,10 +38,11 @@ class HttpError(HTTPException):
         self.extra_fields = extra_fields or {}
 
 
-def busy_error(detail: str, wait_seconds: float, error: str = "too many requests") -> HttpError:
+def busy_error(detail: str, wait_seconds: float) -> HttpError:
     """Return the error for a client that must wait; *detail* says why, *wait_seconds* is above 0."""
     seconds = str(math.ceil(wait_seconds))
-    return HttpError(429, error, f"{detail}: ask again in {seconds} s", headers={"Retry-After": seconds})
+    text, headers = f"{detail}: ask again in {seconds} s", {"Retry-After": seconds}
+    return HttpError(429, "too many requests", text, headers=headers)
 
 
 def json_response(request: Request, content: Mapping[str, object], status: int = 200) -> Response:

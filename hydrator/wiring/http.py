@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from hydrator.config import HttpServerSettings
 from hydrator.server.app import Sources, build_app
 from hydrator.server.auth import TokenAuthenticator
-from hydrator.server.http_server import HttpServer, UnixSocket
+from hydrator.server.http_server import HttpServer
 from hydrator.server.limits import ConnectionLimiter, RateLimiter, build_allowed_hosts
 from hydrator.server.metrics import build_cut_counter
 from hydrator.server.middleware import RequestPolicy
@@ -44,7 +44,7 @@ def build_http_server(
         asgi,
         http.host,
         http.port,
-        unix=UnixSocket(http.socket) if http.socket else None,
+        unix=http.socket,
         certificate=TlsCertificate(http.tls_certificate, http.tls_key)
         if http.tls_certificate and http.tls_key
         else None,

@@ -23,40 +23,31 @@ MAX_NAME_COMPARED: Final = 200
 class DatasetQuery:
     """A query for named datasets, or for all demanded datasets if ``dids`` is empty.
 
-    A page has at most ``limit`` datasets, all after ``after_did`` in sort order.
+    A page has the named datasets, or at most MAX_DATASETS, all after ``after_did`` in sort order.
     """
 
     dids: frozenset[Did] = frozenset()
     after_did: Did | None = None
-    limit: int = MAX_DATASETS
 
     def page(self, demanded_dids: Iterable[Did]) -> tuple[list[Did], Did | None]:
         """Return one page of sorted DIDs; also the page's last DID if there is a next page, else None."""
         dids = (did for did in self.dids or demanded_dids if self.after_did is None or did > self.after_did)
-        page = heapq.nsmallest(self.limit + 1, dids)
-        return page[: self.limit], page[self.limit - 1] if len(page) > self.limit else None
+        limit = max(len(self.dids), MAX_DATASETS)
+        page = heapq.nsmallest(limit + 1, dids)
+        return page[:limit], page[limit - 1] if len(page) > limit else None
 
 
 def parse_dataset_query(query: bytes) -> DatasetQuery:
-    """Parse ``did=…&did=…&limit=…&after=…``; without a limit, all named datasets are in one answer."""
-    texts: dict[str, list[str]] = {"did": [], "limit": [], "after": []}
+    """Parse ``did=…&did=…&after=…``."""
+    texts: dict[str, list[str]] = {"did": [], "after": []}
     for name, text in _split_fields(query):
         if name not in texts:
-            detail = f"unknown parameter {name[:100]!r}; use did=scope:name, limit and after"
+            detail = f"unknown parameter {name[:100]!r}; use did=scope:name and after"
             raise HttpError(400, "bad query", detail)
         texts[name].append(text)
     dids = frozenset(map(_parse_did_value, texts["did"]))
-    limits = [_parse_limit(text) for text in texts["limit"]]
     afters = [_parse_did_value(text) for text in texts["after"]]
-    default_limit = max(len(dids), MAX_DATASETS)
-    return DatasetQuery(dids, afters[-1] if afters else None, limits[-1] if limits else default_limit)
-
-
-def _parse_limit(text: str) -> int:
-    digits = text.lstrip("0")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 5 and int(digits) <= MAX_DATASETS):
-        raise HttpError(400, "bad query", f"limit is a number from 1 to {MAX_DATASETS}, not {text[:20]!r}")
-    return int(digits)
+    return DatasetQuery(dids, afters[-1] if afters else None)
 
 
 def parse_set_keys(query: bytes) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Routes of the pages for people, and of their script."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import quote
 from zlib import crc32
@@ -10,13 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hydrator.diagnostics.overview.runs import find_run, measure_progress
-from hydrator.domain.errors import PoolError
+from hydrator.diagnostics.why.query import parse_job_number
+from hydrator.diagnostics.why.render import RenderedAnswer
+from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.api.dataset_query import MAX_NAME_COMPARED, find_similar_sites
+from hydrator.server.limits import QuestionQueue
 from hydrator.server.middleware import client_of
-from hydrator.server.responses import bytes_response, html_response
+from hydrator.server.responses import HttpError, bytes_response, html_response
 from hydrator.server.view import ServerState, view_sites
 
 from .dataset import render_dataset_page
@@ -25,14 +28,18 @@ from .html import SCRIPT, render_page
 from .overview import render_overview
 from .run import CLUSTER_PATTERN, ClusterQuestions, render_run_page
 from .site import render_site_page
+from .why import BAD_JOB, render_why_page
 
 _MAX_NAME_CHARS: Final = 500
+_MAX_FIELD_CHARS: Final = 200
 _HELD_NOTE: Final = "Held jobs are not counted here: the page of their cluster counts them."
 """A search for the held jobs of a run would read each queue from its begin to its end."""
 
 
 ChangeReader = Callable[[Site], Sequence[DatasetChange]]
 """Returns the last changes of a site's ad, newest first."""
+JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
+"""Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
 
 
 @dataclass(eq=False)
@@ -42,16 +49,17 @@ class PageRoutes:
     Attributes:
         get_state: returns the present state.
         get_version: returns a value whose text changes with the content of the pages.
-        can_explain_jobs: True if the overview page has the form that explains jobs.
+        explain_job: explains a job, one at a time, since it queries the whole pool; None without tokens.
         read_changes: returns the last changes of a site's ad.
         clusters: asks the schedds about clusters; None if the daemon asks no schedds.
     """
 
     get_state: Callable[[], ServerState]
     get_version: Callable[[], object]
-    can_explain_jobs: bool
+    explain_job: JobExplainer | None
     read_changes: ChangeReader
     clusters: ClusterQuestions | None
+    queue: QuestionQueue = field(default_factory=lambda: QuestionQueue("the daemon explains other jobs"))
 
     def overview(self, request: Request) -> Response:
         """Return the overview."""
@@ -59,7 +67,7 @@ class PageRoutes:
         page = render_overview(
             state,
             parse_selection(request.query_params),
-            can_explain_jobs=self.can_explain_jobs,
+            can_explain_jobs=self.explain_job is not None,
         )
         return html_response(request, page)
 
@@ -139,6 +147,34 @@ class PageRoutes:
         note = "" if jobs.is_complete else "The cluster has more jobs than are counted here."
         page = render_run_page(progress, state.openings, note=note, kind="Cluster", version=state.version)
         return html_response(request, page)
+
+    def why(self, request: Request) -> Response:
+        """Return the page; the HTTP status says whether the daemon could explain the job."""
+        if self.explain_job is None:
+            detail = (
+                "this page explains jobs only to clients with a token, and no tokens are configured:"
+                " set publish.http.tokens_file, or run hydrator why"
+            )
+            raise HttpError(403, "no tokens", detail)
+        fields = {name: text.strip()[:_MAX_FIELD_CHARS] for name, text in request.query_params.items()}
+        client = client_of(request.scope)
+        answers, status = self._explain(self.explain_job, client, fields) if fields else ([], 200)
+        page = render_why_page(fields, answers, now=self.get_state().now)
+        return html_response(request, page, status)
+
+    def _explain(
+        self, explain_job: JobExplainer, client: Hashable, fields: Mapping[str, str]
+    ) -> tuple[list[RenderedAnswer] | str, int]:
+        """Return the answers about the job in *fields*, or why there are none, and the HTTP status."""
+        number = parse_job_number(fields.get("job", ""))
+        if number is None or fields.keys() - {"job", "schedd"}:
+            return BAD_JOB, 400
+        try:
+            return self.queue.ask(client, lambda: explain_job(*number, fields.get("schedd") or None)), 200
+        except ConfigError as error:
+            return "; ".join(error.problems), 400
+        except PoolError as error:
+            return str(error), 404 if error.daemon.startswith("job ") else 502
 
     async def script(self, request: Request) -> Response:
         """Return the script of the pages; its address changes with its content."""
