@@ -3,7 +3,7 @@
 import ast
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,6 @@ from hydrator.domain.model import NO_PROVENANCE, DatasetState, Did, Replica, See
 from testbed.loopback import LoopbackRequest, LoopbackServer
 from tests.factories import BEST_FIRST
 from tests.memory import system_clock
-from tests.rucio_fixtures import catalogues
 
 L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")
 UK, AU = Site("UK"), Site("AU")
@@ -299,6 +298,12 @@ def test_a_row_without_sizes_is_valid_before_the_first_count():
 
 # -- a server that misbehaves
 
+USUAL = {
+    "timeout": timedelta(seconds=5),
+    "deadline": timedelta(seconds=20),
+    "twins_every": timedelta(hours=1),
+    "calls_per_second": 1000,
+}
 Answer = Callable[[LoopbackRequest], None]
 
 
@@ -383,20 +388,6 @@ class StandIn(LoopbackServer):
         self.asked.append((path, request.sent.decode()))
         absent = body("{}", status=404, ExceptionClass="DataIdentifierNotFound")
         self.answers.get(path, absent)(request)
-
-
-@pytest.fixture
-def stand_in() -> Iterator[StandIn]:
-    with StandIn() as server:
-        yield server
-
-
-@pytest.fixture
-def asking(stand_in, tmp_path):
-    """Build a catalogue on the stand-in; close it at the end."""
-    limits = {"timeout": timedelta(seconds=5), "deadline": timedelta(seconds=20)}
-    with catalogues(url=stand_in.url, token_dir=tmp_path, **limits) as make:
-        yield make
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Oddities of Rucio servers that users reported, each one instance of a kind."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,6 @@ from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import DatasetState, Did, Provenance, Replica
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, RAL
-from tests.rucio_fixtures import catalogues
 
 HALF = Count(4, 2, 40, 20)
 
@@ -50,10 +50,7 @@ class Odd(RucioStandIn):
         return [{**row, **amount, **sizes} for row in super()._replicas(did)]
 
 
-@pytest.fixture
-def server() -> Iterator[Odd]:
-    with Odd({"CAM-DISK": "CAM"}, {L1: {"CAM-DISK": "staging"}}) as started:
-        yield started
+StandIn = partial(Odd, {"CAM-DISK": "CAM"}, {L1: {"CAM-DISK": "staging"}})
 
 
 @pytest.mark.outside
@@ -65,38 +62,34 @@ def server() -> Iterator[Odd]:
         {"ExceptionClass": "CannotAuthenticate"},
     ],
 )
-def test_some_500s_in_a_row_to_an_old_token_are_answered_by_one_new_login(server, tmp_path, headers):
+def test_some_500s_in_a_row_to_an_old_token_are_answered_by_one_new_login(asking, stand_in, headers):
     """Case R1: 34 polls in 100 s failed, all with the old token."""
-    first = server.token
-    with catalogues(url=server.url, token_dir=tmp_path, twins_every=None) as make:
-        catalogue = make()
-        assert catalogue.read({L1}).readings[L1].replicas
-        server.is_odd, server.odd_headers, logins = first.__eq__, headers, server.logins
-        for _ in range(3):
-            with pytest.raises(CatalogueUnreachable, match="500"):
-                catalogue.read({L1})
-        assert catalogue.read({L1}).readings[L1].replicas
-        assert server.logins == logins + 1
-        server.is_odd = bool
-        for _ in range(8):
-            with pytest.raises(CatalogueUnreachable, match="500"):
-                catalogue.read({L1})
-        assert server.logins == logins + 2
+    first, catalogue = stand_in.token, asking()
+    assert catalogue.read({L1}).readings[L1].replicas
+    stand_in.is_odd, stand_in.odd_headers, logins = first.__eq__, headers, stand_in.logins
+    for _ in range(3):
+        with pytest.raises(CatalogueUnreachable, match="500"):
+            catalogue.read({L1})
+    assert catalogue.read({L1}).readings[L1].replicas
+    assert stand_in.logins == logins + 1
+    stand_in.is_odd = bool
+    for _ in range(8):
+        with pytest.raises(CatalogueUnreachable, match="500"):
+            catalogue.read({L1})
+    assert stand_in.logins == logins + 2
 
 
 @pytest.mark.outside
-def test_open_dataset_that_grows_faster_than_it_arrives_has_no_time_of_completion(server, tmp_path):
+def test_open_dataset_that_grows_faster_than_it_arrives_has_no_time_of_completion(asking, stand_in):
     """Case R2: 20 files more a minute, of which 13 arrive, and "expected to be complete in 3 min"."""
     now = NOON
-    always = {"twins_every": None, "verify_every": timedelta()}
-    with catalogues(url=server.url, token_dir=tmp_path, **always) as make:
-        catalogue = make(lambda: now)
-        for minute in range(6):
-            server.files, server.arrived, now = 100 + 20 * minute, 80 + 13 * minute, NOON + minute * MINUTE
-            [found] = catalogue.read({L1}).readings[L1].replicas
-            assert found.state is DatasetState.STAGING
-            assert found.provenance.ready_at is None
-        assert found.provenance.reason == "the dataset is open: it still grows"
+    catalogue = asking(lambda: now, verify_every=timedelta())
+    for minute in range(6):
+        stand_in.files, stand_in.arrived, now = 100 + 20 * minute, 80 + 13 * minute, NOON + minute * MINUTE
+        [found] = catalogue.read({L1}).readings[L1].replicas
+        assert found.state is DatasetState.STAGING
+        assert found.provenance.ready_at is None
+    assert found.provenance.reason == "the dataset is open: it still grows"
 
 
 class Holding(RucioStandIn):
@@ -127,19 +120,17 @@ class Holding(RucioStandIn):
 
 
 @pytest.mark.outside
-def test_open_container_that_gets_more_datasets_has_no_time_of_completion(tmp_path):
+def test_open_container_that_gets_more_datasets_has_no_time_of_completion(asking):
     """Of the kind of R2: each of its datasets has a time, and the next dataset comes before that."""
     container, now = Did("lofar:all"), NOON
     with Holding({"CAM-DISK": "CAM"}, {"lofar:all": {}}) as server:
-        always = {"twins_every": None, "verify_every": timedelta()}
-        with catalogues(url=server.url, token_dir=tmp_path, **always) as make:
-            catalogue, found = make(lambda: now), []
-            for minute in range(12):
-                server.members = tuple(f"lofar:m{n}" for n in range(1 + minute // 6))
-                moving = {member: {"CAM-DISK": "staging"} for member in server.members}
-                server.holdings = {"lofar:all": {}, **moving}
-                server.arrived, now = 2 + 2 * minute, NOON + minute * MINUTE
-                found += catalogue.read({container}).readings[container].replicas
+        catalogue, found = asking(lambda: now, url=server.url, verify_every=timedelta()), []
+        for minute in range(12):
+            server.members = tuple(f"lofar:m{n}" for n in range(1 + minute // 6))
+            moving = {member: {"CAM-DISK": "staging"} for member in server.members}
+            server.holdings = {"lofar:all": {}, **moving}
+            server.arrived, now = 2 + 2 * minute, NOON + minute * MINUTE
+            found += catalogue.read({container}).readings[container].replicas
     assert {one.state for one in found} == {DatasetState.STAGING}
     assert found[5].provenance.ready_at is not None
     assert not any(one.provenance.ready_at for one in found[6:])
@@ -156,13 +147,12 @@ def test_dataset_that_no_longer_grows_has_a_time_again_after_an_hour():
 
 
 @pytest.mark.outside
-def test_end_of_a_token_in_a_refusal_is_in_no_reason(server, tmp_path):
+def test_end_of_a_token_in_a_refusal_is_in_no_reason(asking, stand_in):
     """Case R8: the last 20 characters stood alone in a 403, and then in status, datasets and the state."""
-    with catalogues(url=server.url, token_dir=tmp_path, twins_every=None) as make:
-        end, server.is_odd, server.odd_status = server.token[-20:], bool, 403
-        server.odd_headers = {"ExceptionClass": "AccessDenied", "ExceptionMessage": end}
-        with pytest.raises(CatalogueDenied) as refused:
-            make().read({L1})
+    end, stand_in.is_odd, stand_in.odd_status = stand_in.token[-20:], bool, 403
+    stand_in.odd_headers = {"ExceptionClass": "AccessDenied", "ExceptionMessage": end}
+    with pytest.raises(CatalogueDenied) as refused:
+        asking().read({L1})
     assert "AccessDenied" in str(refused.value)
     assert end not in str(refused.value)
 

@@ -1,8 +1,8 @@
 """Counts that polls verify in turn, and failed queries that wait (on a stand-in, on a clock of the test)."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from email.utils import format_datetime
+from functools import partial
 
 import pytest
 
@@ -13,12 +13,12 @@ from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import DatasetState, Did, Seen
 from testbed.rucio_standin import FILES, RucioStandIn
 from tests.factories import HOUR, L1, L2, MINUTE, NOON
-from tests.rucio_fixtures import catalogues
 
 DIDS = [Did(f"lofar:L{n:02}") for n in range(40)]
+USUAL = {"verify_every": 10 * MINUTE}
 
 
-class Spoiling(RucioStandIn):
+class StandIn(RucioStandIn):
     """A stand-in whose files go bad without a recount, and that fails for paths with ``sick`` in them."""
 
     def __init__(self) -> None:
@@ -58,61 +58,53 @@ class Turned:
 
 
 @pytest.fixture
-def server() -> Iterator[Spoiling]:
-    with Spoiling() as started:
-        yield started
-
-
-@pytest.fixture
-def turned(server, tmp_path):
-    usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": 10 * MINUTE}
-    with catalogues(url=server.url, token_dir=tmp_path / "tokens", **usual) as make:
-        yield lambda **settings: Turned(make, **settings)
+def turned(asking):
+    return partial(Turned, asking)
 
 
 @pytest.mark.outside
-def test_polls_at_rest_verify_a_part_of_all_counts_once_in_the_time(turned, server):
+def test_polls_at_rest_verify_a_part_of_all_counts_once_in_the_time(turned, stand_in):
     catalogue = turned()
     catalogue.states()
-    assert len(server.take_counted()) == len(DIDS)
+    assert len(stand_in.take_counted()) == len(DIDS)
     counted = []
     for _ in range(12):
         catalogue.states()
-        counted.append(server.take_counted())
+        counted.append(stand_in.take_counted())
     assert [len(each) for each in counted] == [0] * 9 + [20, 20, 0]
     assert {*counted[9], *counted[10]} == {did[6:] for did in DIDS}
 
 
 @pytest.mark.outside
-def test_file_that_went_bad_without_a_recount_is_found_by_verifying(turned, server):
+def test_file_that_went_bad_without_a_recount_is_found_by_verifying(turned, stand_in):
     catalogue = turned()
     catalogue.states()
-    server.bad = {"L07"}
+    stand_in.bad = {"L07"}
     found = [catalogue.states()[DIDS[7]] for _ in range(12)]
     assert found.index(DatasetState.PARTIAL) == 9
-    server.bad = set()
+    stand_in.bad = set()
     assert set(catalogue.states().values()) == {DatasetState.AVAILABLE}, (
         "what disagrees is counted in each poll"
     )
 
 
 @pytest.mark.outside
-def test_poll_counts_all_if_verify_every_is_zero(turned, server):
+def test_poll_counts_all_if_verify_every_is_zero(turned, stand_in):
     catalogue = turned(verify_every=timedelta(0))
     for _ in range(3):
         catalogue.states()
-        assert len(server.take_counted()) == len(DIDS)
+        assert len(stand_in.take_counted()) == len(DIDS)
 
 
 @pytest.mark.outside
-def test_dataset_whose_count_fails_is_asked_less_and_less_and_is_back_when_another_is(turned, server):
-    server.sick = "/L07/datasets"
+def test_dataset_whose_count_fails_is_asked_less_and_less_and_is_back_when_another_is(turned, stand_in):
+    stand_in.sick = "/L07/datasets"
     catalogue, counted = turned(), []
     for _ in range(12):
         assert [did for did, state in catalogue.states().items() if state is None] == ["lofar:L07"]
-        counted.append(server.take_counted().count("L07"))
+        counted.append(stand_in.take_counted().count("L07"))
     assert counted == [1, 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0]
-    server.sick = "nothing"
+    stand_in.sick = "nothing"
     assert any(catalogue.states()[DIDS[7]] for _ in range(6))
 
 
@@ -146,9 +138,9 @@ def remembered(part: object) -> set[object]:
 
 
 @pytest.mark.outside
-def test_dataset_that_no_job_needs_any_longer_is_forgotten_everywhere(turned, server):
+def test_dataset_that_no_job_needs_any_longer_is_forgotten_everywhere(turned, stand_in):
     catalogue, left = turned(twins_every=HOUR), DIDS[8]
-    server.sick = "L09"
+    stand_in.sick = "L09"
     catalogue.states()
     assert set(DIDS) <= remembered(catalogue.catalogue)
     catalogue.catalogue.read({left})
@@ -156,8 +148,8 @@ def test_dataset_that_no_job_needs_any_longer_is_forgotten_everywhere(turned, se
 
 
 @pytest.mark.outside
-def test_rules_of_datasets_that_no_job_needs_any_longer_are_forgotten(turned, server):
-    server.holdings = {did: {"UK-DISK": "staging"} for did in DIDS}
+def test_rules_of_datasets_that_no_job_needs_any_longer_are_forgotten(turned, stand_in):
+    stand_in.holdings = {did: {"UK-DISK": "staging"} for did in DIDS}
     catalogue = turned()
     catalogue.states()
     assert "rule-L07" in remembered(catalogue.catalogue)
@@ -167,7 +159,7 @@ def test_rules_of_datasets_that_no_job_needs_any_longer_are_forgotten(turned, se
     assert {key for key in remembered(catalogue.catalogue) if "rule-L" in str(key)} == {"rule-L08"}
 
 
-class Ending(Spoiling):
+class Ending(StandIn):
     """A stand-in with a rule for each dataset; from the sixth poll it ends too soon for a job."""
 
     def answer(self, path, query, body):
@@ -182,11 +174,10 @@ class Ending(Spoiling):
 
 
 @pytest.mark.outside
-def test_rules_that_cannot_be_read_for_a_while_count_as_they_were_last_read(tmp_path):
-    usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": 10 * MINUTE}
-    with Ending() as server, catalogues(url=server.url, token_dir=tmp_path, **usual) as make:
-        catalogue = Turned(make)
+def test_rules_that_cannot_be_read_for_a_while_count_as_they_were_last_read(turned):
+    with Ending() as stand_in:
+        catalogue = turned(url=stand_in.url)
         for poll in range(1, 13):
             found = set(catalogue.states().values())
             assert found == {DatasetState.AVAILABLE if poll <= 5 else DatasetState.PARTIAL}
-            server.sick = "/rules"
+            stand_in.sick = "/rules"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
 
 import pytest
 
@@ -24,7 +23,7 @@ DID = Did("lofar:L1")
 OTHER = Did("lofar:L2")
 
 
-class Listed(RucioStandIn):
+class StandIn(RucioStandIn):
     """A stand-in with two equal datasets of two files, one of them at an element; tests change answers."""
 
     def __init__(self) -> None:
@@ -52,26 +51,20 @@ class Listed(RucioStandIn):
 
 
 @pytest.fixture
-def stand_in() -> Iterator[Listed]:
-    with Listed() as server:
-        yield server
+def reported() -> Reported:
+    return Reported()
 
 
 @pytest.fixture
-def lister(stand_in, tmp_path) -> Iterator[RucioFileLister]:
+def lister(stand_in, reported, tmp_path) -> Iterator[RucioFileLister]:
     login = {"account": "hydrator", "username": "somebody", "password": "a-secret-word"}
-    limits = {"calls_per_second": 1000, "deadline": timedelta(seconds=60)}
-    settings = RucioSettings(name="rucio", url=stand_in.url, token_dir=tmp_path / "tokens", **login, **limits)
-    with closing(RucioFileLister(settings)) as made:
+    settings = RucioSettings("rucio", stand_in.url, token_dir=tmp_path, calls_per_second=1000, **login)
+    with closing(RucioFileLister(settings, reported)) as made:
         yield made
 
 
-def test_each_dataset_is_a_step_also_an_unknown_one(stand_in, tmp_path):
-    login = {"account": "hydrator", "username": "somebody", "password": "a-secret-word"}
-    settings = RucioSettings(name="rucio", url=stand_in.url, token_dir=tmp_path / "tokens", **login)
-    reported = Reported()
-    with closing(RucioFileLister(settings, reported)) as lister:
-        listed = lister.list_files({DID, Did("lofar:none")}, set(), 9)
+def test_each_dataset_is_a_step_also_an_unknown_one(lister, reported):
+    listed = lister.list_files({DID, Did("lofar:none")}, set(), 9)
     assert (list(listed), reported.steps, reported.done) == ([DID], None, 2)
 
 

@@ -1,6 +1,5 @@
 """File unions: datasets that are complete over several storage elements (on a stand-in)."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.model import DatasetState, Did, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
-from tests.rucio_fixtures import catalogues
 
 pytestmark = pytest.mark.outside
 
@@ -17,7 +15,7 @@ FIRST, SECOND = {0, 1}, {2, 3}
 LIST = "/replicas/list"
 
 
-class Halved(RucioStandIn):
+class StandIn(RucioStandIn):
     """A stand-in with two storage elements at one site; ``there`` has the files at each, for all datasets."""
 
     def __init__(self) -> None:
@@ -62,19 +60,6 @@ class Halved(RucioStandIn):
             }
             for row in super()._replicas(did)
         ]
-
-
-@pytest.fixture
-def stand_in() -> Iterator[Halved]:
-    with Halved() as server:
-        yield server
-
-
-@pytest.fixture
-def asking(stand_in, tmp_path):
-    usual = {"twins_every": None, "calls_per_second": 1000, "deadline": timedelta(seconds=60)}
-    with catalogues(url=stand_in.url, token_dir=tmp_path, **usual) as make:
-        yield make
 
 
 def best(catalogue: RucioCatalogue, dids=DIDS) -> dict[Did, tuple[DatasetState, float] | None]:
