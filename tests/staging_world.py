@@ -21,7 +21,7 @@ from hydrator.domain.model import (
     Unseen,
 )
 from hydrator.domain.ports import DataNeed
-from hydrator.domain.staging_ports import RequestState, StagingKind
+from hydrator.domain.staging_ports import RequestState, Stager, StagingKind
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import PendingCommands, ReconcileState
 from hydrator.staging.controller import StagingController, StagingParts
@@ -111,7 +111,7 @@ class StagingWorld:
 
     ``disk`` has the replicas that are there: state and fraction by dataset and site. The cleaner runs before
     each step unless ``has_cleaner`` is false; while ``is_stale``, the catalogue answers as before. It expects
-    data on its way at ``ready_at``.
+    data on its way at ``ready_at``. A controller that is started again uses ``backend``.
     """
 
     def __init__(self, settings: StagingSettings | None = None, **sizes: float):
@@ -132,6 +132,7 @@ class StagingWorld:
         self.ready_at = None
         self.overview = None
         self.report = None
+        self.backend: Stager = self.stager
         for name, terabytes in sizes.items():
             self.add_dataset(Did(f"lofar:{name}"), terabytes)
         self.restart()
@@ -167,7 +168,7 @@ class StagingWorld:
         )
         known = {"audit": lambda write, one, error: self.audit.append((write.verb, one, error))}
         self.controller = StagingController(
-            StagingParts(settings, {"rucio": self.stager}, self.needs, self.control),
+            StagingParts(settings, {"rucio": self.backend}, self.needs, self.control),
             self.store.load,
             self.store.save,
             self.clock,

@@ -25,11 +25,14 @@ from hydrator.wiring.catalogues import CATALOGUE_WORKER, _stager_error
 from testbed.patience import wait_for
 from tests.contracts import archive_command
 from tests.contracts.stager import CAM, FILE_BYTES, FILES, RAL, StagerContract, make_order
+from tests.factories import HOUR, MINUTE
+from tests.staging_world import DAY, StagingWorld, need
+from tests.staging_world import run as run_job
 
 pytestmark = pytest.mark.outside
 
 BEGIN = 1_795_000_000
-L1 = Did("lofar:L1")
+L1, L2 = Did("lofar:L1"), Did("lofar:L2")
 ALL = StagingQuery(lists_all=True)
 
 
@@ -86,6 +89,46 @@ class TestCommandStager(StagerContract):
     def test_an_odd_free_space_is_a_reason_of_its_own_site(self):
         spaces = self.open_stager().list(StagingQuery(spaces=frozenset({CAM, RAL}))).spaces
         assert spaces == {CAM: 10**14, RAL: "the command reports free_bytes = '-1'"}
+
+
+def test_controller_asks_renews_and_cancels_over_a_command(tmp_path):
+    """Demand, a request, its data, a job, and the ends: one by its lifetime, one by a cancellation."""
+    world = StagingWorld(L1=1, L2=1)
+    file, sizes = tmp_path / "archive.json", dict(world.stager.sizes)
+    archive = {"now": 0, "rules": {}, "sizes": sizes, "files": 2, "space": {"CAM": 10**14}}
+    world.backend = CommandStager("archive", (sys.executable, archive_command.__file__, str(file)))
+    world.restart()
+
+    def step(*jobs, after=MINUTE, **rules):
+        """Change the state of *rules*, let the command end what is due, make a step; return the rules."""
+        archive["now"] = int((world.clock.now + after).timestamp())
+        for rule, one in [*archive["rules"].items()]:
+            one["state"] = rules.get(one["did"][-2:], one["state"])
+            if one["expires_at"] <= archive["now"]:
+                del archive["rules"][rule]
+        file.write_text(json.dumps(archive))
+        world.step_with(*jobs, after=after)
+        archive.update(json.loads(file.read_text()))
+        return {one["did"]: one["expires_at"] - archive["now"] for one in archive["rules"].values()}
+
+    jobs = need(L1), need(L2)
+    assert step(*jobs) == {L1: 15 * 86_400, L2: 15 * 86_400}
+    [first, _] = archive["rules"].values()
+    assert (first["did"], first["site"], first["kind"], first["state"]) == (L1, "CAM", "stage", "moving")
+    world.put(L1, CAM)
+    assert step(*jobs, L1="done") == {L1: 15 * 86_400 - 60, L2: 15 * 86_400 - 60}
+    texts = {row.did: row.description for row in world.overview.requests}
+    assert "request request-0, complete" in texts[L1]
+    assert "request request-1, 0 of 2 files" in texts[L2]
+    assert step(run_job(L1), need(L2), after=8 * DAY) == {L1: 15 * 86_400, L2: 15 * 86_400}
+    step()
+    assert step(after=HOUR) == {L1: 4 * 86_400, L2: 0}  # no job needs them
+    assert step() == {L1: 4 * 86_400 - 60}
+    assert step(after=5 * DAY) == {}
+    assert {one.did: (one.reason, one.is_used) for one in world.table.ended} == {
+        L1: ("its lifetime ended", True), L2: ("cancelled", False)
+    }  # fmt: skip
+    assert world.table.requests == ()
 
 
 def run(script: str) -> CommandStager:

@@ -50,7 +50,7 @@ class Days:
             world.add_dataset(did, self.random.choice([0.1, 0.4, 1.0, 2.5]))
         self.jobs = {schedd: [] for schedd in SCHEDDS}
         self.foreign = {}
-        self.late = []  # calls without an answer that take effect later
+        self.late = []  # calls without an answer that take effect later, each with the time
         self.asks = []  # time and batch of each new request
         self.approved = set()  # datasets and sites that a person ever approved
         self.before = Table()
@@ -84,7 +84,8 @@ class Days:
             if name == "request":
                 self.check_order(values[0])
                 if self.random.random() < self.lateness:
-                    self.late.append((call, values))
+                    minutes = timedelta(minutes=self.random.choice([0, 9]))
+                    self.late.append((self.world.clock.now + minutes, call, values))
                     raise FAILED
             result = call(*values)
             self.tick()
@@ -188,8 +189,7 @@ class Days:
                 error = self.random.choice(errors)
                 world.stager.faults[call] = [Fault(error, error is FAILED and chance() < 0.5)]
         self.lateness = self.random.choice([0.0, 0.0, 0.5])
-        site = self.random.choice(SITES)
-        world.stager.disks[site] = self.random.choice([f"{site}_DISK", f"{site}_DISK2"])
+        world.stager.disks = {site: f"{site}_DISK{self.random.choice('12')}" for site in SITES}
 
     def command(self):
         world = self.world
@@ -232,7 +232,10 @@ class Days:
     def step(self, after):
         """Let late calls take effect, make a step, and perhaps end the process in it."""
         late, self.late = self.late, []
-        for call, values in late:
+        for effect_at, call, values in late:
+            if effect_at > self.world.clock.now + after:
+                self.late.append((effect_at, call, values))
+                continue
             self.world.stager.faults["request"] = []
             with contextlib.suppress(StagingRefused):
                 call(*values)
