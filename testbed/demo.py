@@ -187,10 +187,6 @@ class RucioHoldings:
         """Let the transfer that :meth:`send` began end well."""
         self.server.do("transferred", did=did, rse=self._disks[site])
 
-    def fail(self, did: str, site: str, error: str = "testbed") -> None:
-        """Let the transfer that :meth:`send` began fail with *error*."""
-        self.server.do("fail", did=did, rse=self._disks[site], error=error)
-
     def promise(self, did: str, site: str) -> None:
         """Add a rule for *did* on disk at *site*; nothing is transferred before :meth:`convey`."""
         self.server.do("replicate", did=did, rse=self._disks[site])
@@ -198,10 +194,6 @@ class RucioHoldings:
     def convey(self, site: str, files: int) -> None:
         """Let Rucio's conveyor transfer the next *files* files that rules require at *site* (mocked)."""
         self.server.do("convey", rse=self._disks[site], most=files)
-
-    def expire(self, did: str, site: str, seconds: float) -> None:
-        """Let the rules for the disk of *site* end in so many *seconds*."""
-        self.server.do("change_rules", did=did, rse=self._disks[site], lifetime=seconds)
 
     def leave(self, did: str, site: str) -> None:
         self.server.do("remove", did=did, rse=self._disks[site])

@@ -28,3 +28,15 @@ def umask(mask: int) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Have the rights of nobody for a while: root may read everything. Others keep their own rights."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)

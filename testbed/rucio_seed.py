@@ -200,7 +200,7 @@ def place(session, did, rse, files=None, after=0):
 def replicate(session, did, rse, grouping="DATASET", lifetime=None, account="root", **more):
     """Add a rule that wants the dataset at *rse* for *lifetime* seconds: OK where its files are, else REPLICATING.
 
-    *more*: asynchronous leaves it to :func:`inject`, ask_approval to :func:`approve`.
+    *more*: asynchronous leaves it to the judge injector, ask_approval to a person.
     """
     from rucio.core.rule import add_rule
 
@@ -209,24 +209,6 @@ def replicate(session, did, rse, grouping="DATASET", lifetime=None, account="roo
         weight=None, lifetime=lifetime, locked=False, subscription_id=None, ignore_account_limit=True,
         ignore_availability=True, **more, session=session,
     )  # fmt: skip
-
-
-@command
-def inject(session, did, rse):
-    """Process the rules that wait for it, as the judge injector does."""
-    from rucio.core.rule import inject_rule
-
-    for rule_id in _rules(session, did, rse):
-        inject_rule(rule_id, session=session)
-
-
-@command
-def approve(session, did, rse):
-    """Approve the rules that wait for it; then they wait for :func:`inject`."""
-    from rucio.core.rule import approve_rule
-
-    for rule_id in _rules(session, did, rse):
-        approve_rule(rule_id, approver=_root(), session=session)
 
 
 @command

@@ -4,7 +4,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import DatasetState, Did, Site, from_unix
 from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
+from testbed.files import as_nobody
 from tests.factories import NOON
 
 EVERY_DEPTH = ["*", "*/*", "*/*/*"]
@@ -115,22 +115,6 @@ def test_a_file_and_an_unmatched_folder_are_not_datasets(folder):
     put(folder, "CAM", "x.fits")
     (folder / "CAM" / "y.MS").write_text("x")
     assert make(folder).find(["*"]) == frozenset()
-
-
-NOBODY = 65534
-
-
-@contextmanager
-def as_nobody():
-    """Run as a user that may not read everything; without root rights, as the current user."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 def test_datasets_below_an_unreadable_folder_are_unknown(open_folder):

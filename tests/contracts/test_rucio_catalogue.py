@@ -40,15 +40,6 @@ class TestOnlyRucio(RucioTests):
     def read_states_of(self, did: Did) -> set[tuple[Site, DatasetState, float | None]]:
         return {(r.site, r.state, r.fraction) for r in self.read(did).replicas}
 
-    def test_a_transfer_is_followed_to_its_end(self):
-        did = self.dataset("L1", (CAM, STAGING, 0.0))
-        where = {"did": did, "rse": "CAM-DISK"}
-        assert self.read_states_of(did) == {(CAM, STAGING, 0.0)}
-        self.server.do("transferred", **where, files=3)
-        assert self.read_states_of(did) == {(CAM, STAGING, 0.75)}
-        self.server.do("transferred", **where)
-        assert self.read_states_of(did) == {(CAM, AVAILABLE, 1.0)}
-
     def test_a_dataset_is_complete_by_its_cheap_rows_before_a_count(self):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-DISK"}
@@ -60,20 +51,6 @@ class TestOnlyRucio(RucioTests):
         self.server.do("replicate", did=did, rse="CAM-DISK", grouping="NONE")
         self.server.do("transferred", did=did, rse="CAM-DISK", files=1)
         assert self.read_states_of(did) == {(CAM, STAGING, 0.25)}
-
-    def test_a_storage_element_without_a_site_is_reported_as_unmapped(self):
-        did = self.dataset("L1")
-        assert self.read_states_of(did) == set()
-        assert "ORIGIN" in self.open.read(frozenset()).unmapped_storages
-
-    def test_a_deleted_storage_element_is_not_listed(self):
-        name = f"GONE-{self.scope[5:]}"
-        self.server.seed(
-            ("add_rse", {"rse": name, "attributes": {"site": "GONE"}}), ("delete_rse", {"rse": name})
-        )
-        survey = self.open.read(frozenset())
-        assert "GONE" not in survey.sites
-        assert name not in survey.unmapped_storages
 
     def test_data_at_an_element_that_was_deleted_leaves_although_its_rows_remain(self):
         name, site = f"GONE-{self.scope[5:]}", Site(f"GONE{self.scope[5:]}")
@@ -184,19 +161,6 @@ class TestOnlyRucio(RucioTests):
         assert "no route to host" in found.reason
         assert (found.account, len(found.rule)) == ("root", 32)
 
-    def test_a_rule_that_was_approved_moves_and_then_arrives(self):
-        did = self.dataset("L1")
-        where = {"did": did, "rse": "CAM-DISK"}
-        self.server.do("replicate", **where, ask_approval=True)
-        assert self.read_states_of(did) == {(CAM, STUCK, 0.0)}
-        assert self.provenance_of(did).reason == "its rule waits for approval"
-        self.server.do("approve", **where)
-        assert self.read_states_of(did) == {(CAM, STAGING, 0.0)}
-        self.server.do("inject", **where)
-        assert self.read_states_of(did) == {(CAM, STAGING, 0.0)}
-        self.server.do("transferred", **where)
-        assert self.read_states_of(did) == {(CAM, AVAILABLE, 1.0)}
-
     def new_disk(self) -> str:
         """Create a disk at CAM for this test only: the conveyor transfers all that rules want there."""
         name = f"CAM-{self.scope[5:]}"
@@ -220,18 +184,6 @@ class TestOnlyRucio(RucioTests):
         (replica,) = self.read(did, slow).replicas
         assert (replica.state, replica.provenance.ready_at) == (AVAILABLE, None)
         slow.close()
-
-    def test_a_recall_from_tape_completes(self):
-        disk = self.new_disk()
-        did = Did(f"{self.scope}:L1")
-        self.server.do("add_dataset", did=did, rse="RAL-TAPE", files=2)
-        self.server.do("replicate", did=did, rse="RAL-TAPE")
-        self.server.do("replicate", did=did, rse=disk)
-        assert self.read_states_of(did) == {(RAL, NEARLINE, 0.0), (CAM, STAGING, 0.0)}
-        self.server.do("convey", rse=disk, most=1)
-        assert self.read_states_of(did) == {(RAL, NEARLINE, 0.0), (CAM, STAGING, 0.5)}
-        self.server.do("convey", rse=disk)
-        assert self.read_states_of(did) == {(RAL, NEARLINE, 0.0), (CAM, AVAILABLE, 1.0)}
 
     def test_a_rule_that_any_of_several_sites_fulfils_counts_at_none(self):
         did = self.dataset("L1")
@@ -315,16 +267,6 @@ class TestOnlyRucio(RucioTests):
         self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
         assert self.read_states_of(did) == {(CAM, PARTIAL, 0.25), (CAM, PARTIAL, 0.5)}
 
-    def test_halves_are_listed_again_when_their_counts_changed(self):
-        catalogue = self.catalogue(verify_every=timedelta(hours=1))
-        did = self.halves("L1", "CAM-DISK2")
-        for _ in range(2):
-            assert self.read(did, catalogue).replicas[0].state == AVAILABLE
-        self.server.do("place", did=did, rse="CAM-DISK", files=1, after=2)
-        whole = self.read(did, catalogue).replicas[0]
-        assert "3 at CAM-DISK, 2 at CAM-DISK2" in whole.provenance.reason
-        catalogue.close()
-
     def test_a_staging_area_is_disk_for_as_long_as_its_rule_lasts(self):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-STAGING"}
@@ -344,22 +286,6 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1", (CAM, AVAILABLE, 1.0))
         self.server.seed(("go_bad", {"did": did, "rse": "CAM-DISK", "files": None, "state": state}))
         assert self.read_states_of(did) == set()
-
-    def test_a_dataset_in_two_containers_counts_in_both(self):
-        one, two = self.dataset("L1", (CAM, AVAILABLE, 1.0)), self.dataset("L2", (RAL, AVAILABLE, 1.0))
-        both, alone = Did(f"{self.scope}:both"), Did(f"{self.scope}:alone")
-        self.server.do("add_container", did=both, children=[one, two])
-        self.server.do("add_container", did=alone, children=[one])
-        readings = self.open.read({both, alone, one}).readings
-        seen = {
-            did: {(r.site, r.state, r.fraction) for r in reading.replicas}
-            for did, reading in readings.items()
-        }
-        assert seen == {
-            one: {(CAM, AVAILABLE, 1.0)},
-            alone: {(CAM, AVAILABLE, 1.0)},
-            both: {(CAM, PARTIAL, 0.5), (RAL, PARTIAL, 0.5)},
-        }
 
     def test_a_rule_on_a_container_that_spreads_single_files_moves_its_datasets(self):
         one, two = self.dataset("L1"), self.dataset("L2")

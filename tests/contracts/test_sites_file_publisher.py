@@ -1,7 +1,6 @@
 """Publisher contract for the sites file, and its own tests."""
 
 import json
-import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +11,7 @@ from adapters.files.sites_file import SitesFilePublisher
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import Site
 from hydrator.wiring import system_clock
+from testbed.files import umask
 from tests.contracts.publisher import MORNING, PublisherContract, site_ad
 
 HOUR = timedelta(hours=1)
@@ -83,29 +83,28 @@ def test_a_dataset_that_left_a_site_stays_listed_at_others(publisher, path):
 
 
 def test_the_sites_file_is_readable_by_all_whatever_the_umask(publisher, path):
-    before = os.umask(0o077)
-    try:
+    with umask(0o077):
         publisher.publish([site_ad("UK")])
-    finally:
-        os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize(
-    "text",
+    "other",
     [
-        "",
-        '{"version": 1, "written": 17',
-        "[]",
-        "[" * 100_000,
-        '{"version": 2, "sites": {}, "datasets": {}}',
-        '{"version": 1, "sites": {}, "datasets": {"lofar:L1": ["UK"]}}',
-        '{"version": 1, "sites": {"UK": {"as_of": 1e99, "generation": 1, "heard": 1}}, "datasets": {}}',
-        '{"version": 1, "sites": {"UK": null}, "datasets": {}}',
+        *("", '{"version": 1, "written": 17', "[]", "[" * 100_000),
+        *({"version": version} for version in (2, None)),
+        {"datasets": {"lofar:L1": ["NL"]}},
+        {"datasets": {"lofar:L1": 7}},
+        {"sets": 5},
+        {"sites": []},
+        {"sites": {"UK": {"as_of": 1e99, "generation": 1, "heard": 1}}},
+        {"sites": {"UK": None}},
     ],
 )
-def test_a_torn_or_foreign_file_is_not_adopted_and_is_replaced(publisher, path, text):
-    path.write_text(text)
+def test_a_torn_or_foreign_file_is_not_adopted_and_is_replaced(publisher, path, other):
+    publisher.publish([site_ad("UK", 7)])
+    good = json.loads(path.read_text())
+    path.write_text(other if isinstance(other, str) else json.dumps(good | other))
     assert dict(publisher.published()) == {}
     assert publisher.rejected
     publisher.publish([site_ad("UK", 7)])

@@ -101,10 +101,6 @@ def wanted(client: CondorClient, unique: str) -> dict[tuple[str, ...], int]:
     return count(client, unique, 0)
 
 
-def keyed(client: CondorClient, unique: str) -> dict[str | None, int]:
-    return count(client, unique, 2)
-
-
 # demand
 
 
@@ -117,40 +113,12 @@ def test_held_jobs_count_and_removed_ones_do_not(pool: "Pool", connect: Connect,
         pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 2}, "the removed job to be left out")
 
 
-def test_jobs_with_the_same_datasets_are_counted_by_their_key(pool: "Pool", connect: Connect, unique: str):
-    job = f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\n'
-    with queued(
-        pool,
-        f'{job}+DataLocalityKey = "ska:{unique}"\nqueue 3',
-        f'{job}+DataLocalityKey = strcat("ska:", "{unique}")\nqueue 2',
-        f"{job}+DataLocalityKey = 5\nqueue",
-        f"{job}+DataLocalityKey = NoSuchAttribute\nqueue",
-        f"{job}queue",
-        f'{job}+DataLocalityKey = "{"x" * 2000}"\nqueue',
-    ):
-        assert keyed(connect(), unique) == {f"ska:{unique}": 3, None: 5, "x" * 501: 1}
-
-
 @pytest.mark.older
 def test_items_of_a_factory_that_are_not_jobs_yet_count_as_one(pool: "Pool", connect: Connect, unique: str):
     description = f'{NEVER_RUNS}\nmax_idle = 2\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 500'
     client = connect()
     with queued(pool, description):
         pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 3}, "two jobs and their factory")
-
-
-@pytest.mark.parametrize(
-    "nonsense",
-    ['"ska:{}"', '{{ "ska:{}", 5 }}', "NoSuch{}", '"{}" + 1', '{{ strcat("ska:","{}") }}'],
-)
-def test_value_that_is_not_a_list_of_strings_is_returned_as_its_text(
-    pool: "Pool", connect: Connect, unique: str, nonsense: str
-):
-    description = f"{NEVER_RUNS}\n+RequiredDatasets = {nonsense.format(unique)}\nqueue"
-    with queued(pool, description):
-        ((datasets, jobs),) = wanted(connect(), unique).items()
-    assert jobs == 1
-    assert datasets == (f"RequiredDatasets = {nonsense.format(unique)}",)
 
 
 @pytest.mark.older

@@ -29,28 +29,6 @@ def rucio(installed) -> RucioHoldings:
     return installed.catalogue
 
 
-def test_stuck_rule_has_its_reason_and_expiring_data_attracts_no_job(installed, rucio):
-    did = f"{rucio.scope}:doomed"
-    rucio.put(did, {"UK": "available", "AU": "staging"})
-    rucio.fail(did, "AU", error="no route to storage")
-    installed.submit([did], mode="wait")
-    installed.until_states(did, UK="AVAILABLE", AU="STUCK")
-    (at_au,) = [row for row in whys(installed, did) if row["site"] == "AU"]
-    assert "no route to storage" in at_au["why"]
-    assert "of root" in at_au["why"]
-    assert "no route to storage" in installed.run("datasets", "--why", did).stdout
-
-    rucio.expire(did, "UK", seconds=3600)
-    installed.until_states(did, UK="PARTIAL")
-    assert "no rule holds it for long enough" in str(whys(installed, did))
-    rucio.leave(did, "UK")
-    installed.until_states(did, UK=None, AU="STUCK")
-
-
-def whys(installed: Installation, did: str) -> list[dict]:
-    return json.loads(installed.run("datasets", "--why", "--json", did).stdout)
-
-
 def test_init_writes_a_configuration_from_rucio_that_passes_check(installed, rucio):
     ours, new = load(installed.config), installed.home / "first.toml"
     source = ours.catalogue[0]

@@ -14,14 +14,14 @@ from prometheus_client import CollectorRegistry
 from adapters.condor.collector import CollectorPublisher
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
-from adapters.readback import MOST_REJECTED, parse_published_ad, read_back
+from adapters.readback import MOST_REJECTED, read_back
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.overview.saved import Status, load_view
 from hydrator.diagnostics.problems import find_problems
 from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.errors import PoolError, PublishError
-from hydrator.domain.model import DatasetState, Did, PublishedAd, Replica, Site, to_unix
+from hydrator.domain.model import DatasetState, PublishedAd, Replica, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
 from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
@@ -180,28 +180,6 @@ def test_bug_while_an_ad_is_read_is_not_called_a_foreign_ad(bug):
         read_back([("CAM.ad", read_ad)])
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"version": None},
-        {"sites": []},
-        {"datasets": {"lofar:L1": 7}},
-        {"datasets": {"lofar:L1": ["NL"]}},
-        {"sets": 5},
-    ],
-)
-def test_sites_file_of_another_form_is_rejected_and_written_again(tmp_path, part):
-    path = tmp_path / "sites.json"
-    hour = timedelta(hours=1)
-    publisher = SitesFilePublisher(path, valid_for=hour, max_age=hour, clock=lambda: NOON)
-    publisher.publish([ad(L1)])
-    path.write_text(json.dumps({**json.loads(path.read_text()), **part}))
-    assert publisher.published() == {}
-    assert set(publisher.rejected) == {"sites.json"}
-    publisher.publish([ad(L1)])
-    assert set(publisher.published()) == {CAM}
-
-
 def test_an_ad_file_with_an_impossible_time_is_not_adopted(tmp_path):
     ad_file(tmp_path, "CAM", 7, 7)
     os.utime(tmp_path / "CAM.ad", (-5, -5))
@@ -286,9 +264,3 @@ def test_the_latest_plausible_generation_stays():
     latest = replace(cycle.state.ads[CAM], generation=LATEST)
     cycle = cycle_over(replace(cycle.state, ads={CAM: latest}), MemoryPublisher(clock=lambda: NOON), None)
     assert cycle.run().evaluation.ads[CAM].generation == LATEST
-
-
-def test_an_update_time_may_be_a_datetime_or_seconds():
-    assert parse_published_ad("CAM", 7, 7, NOON, NOON) == parse_published_ad("CAM", 7, 7, to_unix(NOON), NOON)
-    assert parse_published_ad("CAM", 7, 7, NOON, NOON).site == Site("CAM")
-    assert Did(L1)

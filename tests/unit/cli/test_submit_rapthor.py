@@ -16,7 +16,7 @@ from hydrator.cli.commands.submit.rapthor.run import find_files_to_send
 from hydrator.config import StorageArea
 from hydrator.domain.model import Snapshot
 from hydrator.submit.rapthor.parset import parse_parset
-from testbed.files import write_program
+from testbed.files import as_nobody, write_program
 from tests.command_line import run_hydrator
 from tests.factories import NOON, demand, server_state
 from tests.served import server_of
@@ -160,14 +160,9 @@ def test_file_that_the_user_cannot_read_is_refused(tmp_path, monkeypatch, capsys
     tmp_path.chmod(0o755)
     Path("sky.txt").touch(mode=0)
     content = b"[global]\ndir_working = /x\ninput_ms = a.ms\ninput_skymodel = sky.txt\n"
-    parset, user = parse_parset(content, "p"), os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        with pytest.raises(typer.Exit) as refused:
-            find_files_to_send(parset)
-    finally:
-        os.seteuid(user)
+    parset = parse_parset(content, "p")
+    with as_nobody(), pytest.raises(typer.Exit) as refused:
+        find_files_to_send(parset)
     assert refused.value.exit_code == 2
     assert "input_skymodel = sky.txt: you cannot read this file: Permission denied" in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ from adapters.condor.job_history import ReportBuffer, ScheddHistory
 from adapters.condor.pool_load import CondorPool
 from adapters.condor.schedd_rounds import MAX_CONCURRENT_SCHEDDS, ScheddRounds
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen, to_unix
+from hydrator.domain.model import Unseen, to_unix
 from testbed.patience import wait_for
 from tests.factories import L1, NOON
 
@@ -306,17 +306,6 @@ def test_slow_schedd_does_not_delay_the_first_snapshot_of_a_daemon():
 def test_snapshot_of_a_command_waits_for_each_schedd():
     pool = Pool("slow", well=1)
     assert impatient_pool(pool).read_snapshot(waits=True).silent == {"slow": "no answer in time"}
-
-
-@pytest.mark.outside
-def test_pool_has_the_queues_of_the_other_schedds_while_one_is_silent():
-    pool = Pool("silent", well=1)
-    reader = CondorPool(pool.client(), lambda: NOON, (), pool.client)
-    shown = reader.read_snapshot()
-    assert shown.queues["well0"].demand == ScheddDemand(
-        NOON, (QueuedJobs((L1,), 1, "a key", is_of_cluster=True),)
-    )
-    assert list(shown.silent) == ["silent"]
 
 
 def ended_jobs(*ends: int) -> list[dict[str, object]]:

@@ -92,6 +92,7 @@ def records(*rounds, hosts=(("se.uk", "UK"), ("ap1", "DE"))):
         client.rows["ap1"] = rows
         answer = log.read_samples()
         assert answer.failures == {}
+        assert len(set(answer.samples)) == len(answer.samples)
         yield [(each.source, each.destination, each.user) for each in answer.samples]
 
 
@@ -118,12 +119,6 @@ ALICE = ("UK", "NL", "alice")
 )
 def test_record_gets_site_and_user_from_itself_or_from_the_end_of_its_run(rounds, found):
     assert list(records(*rounds)) == found
-
-
-def test_two_transfers_of_one_run_are_two_samples():
-    client = Client(ap1=[row(files=[FILE, FILE], site="NL", user="alice")], ap2=[])
-    log = TransferRecords(client, lambda: NOON, ("GLIDEIN_Site",), site_of_host({"se.uk": "UK"}))
-    assert len(set(log.read_samples().samples)) == 2
 
 
 def test_waiting_records_are_bounded():

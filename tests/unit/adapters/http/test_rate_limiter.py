@@ -130,5 +130,10 @@ def test_valid_times_are_parsed():
     assert retry_after(" 120 ") == 120
     assert retry_after("-7") is None
     assert http_date("Sun, 22 Nov 2026 12:01:00") is None
-    assert retry_after("9" * 400) == MAX_PAUSE_SECONDS
     assert retry_after(None) is None
+
+
+@pytest.mark.parametrize("header", ["9" * 400, "900"])
+def test_pause_of_any_length_ends_after_two_minutes(header):
+    """Case R7: 400 digits paused that Rucio for 900 s."""
+    assert retry_after(header) == MAX_PAUSE_SECONDS == 120

@@ -225,13 +225,13 @@ def test_the_decisive_rule_gives_reason_and_account(state, error, reason):
 
 
 def test_a_rule_without_locks_moves_only_what_is_approved():
-    for state, ends, moving, stuck in [
-        ("INJECT", None, True, False),
-        ("INJECT", SOON, False, False),
-        ("WAITING_APPROVAL", None, False, True),
+    for state, ends, moving, stuck, reason in [
+        ("INJECT", None, True, False, "its rule is about to be taken up"),
+        ("INJECT", SOON, False, False, "its rule is about to be taken up"),
+        ("WAITING_APPROVAL", None, False, True, "its rule waits for approval"),
     ]:
         found = movement_without_locks(rule("r", state, ends), held_until=SOON)
-        assert (found.is_moving, found.is_stuck) == (moving, stuck)
+        assert (found.is_moving, found.is_stuck, found.provenance.reason) == (moving, stuck, reason)
 
 
 RULE_ROW = {"id": "r", "scope": "lofar", "name": "L1", "state": "OK", "rse_expression": "UK-DISK"}

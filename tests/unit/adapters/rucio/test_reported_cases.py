@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from adapters.http.rate_limiter import MAX_PAUSE_SECONDS, retry_after
 from adapters.rucio.conclusions import ProgressTracker, _mark_growing
 from adapters.rucio.file_lists import files_at
 from adapters.rucio.responses import BadRow, Count, Rse
@@ -192,9 +191,3 @@ def test_dataset_in_part_under_a_suspended_rule_is_stuck_whatever_its_locks(lock
     found = movements([Lock(L1, "RAL-DISK", lock, "r")], {"r": rule}, held_until=NOON)["RAL-DISK"]
     assert state_at(DISK, HALF, found, NOON).state is DatasetState.STUCK
     assert state_at(DISK, Count(4, 4, 40, 40), found, NOON).state is DatasetState.AVAILABLE
-
-
-@pytest.mark.parametrize("header", ["9" * 400, "900"])
-def test_pause_of_any_length_ends_after_two_minutes(header):
-    """Case R7: 400 digits paused that Rucio for 900 s."""
-    assert retry_after(header) == MAX_PAUSE_SECONDS == 120

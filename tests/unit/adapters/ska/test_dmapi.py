@@ -68,12 +68,6 @@ def test_recorded_2025_a_list_without_is_dataset_is_read():
     assert rows.file_name(RECORDED_2025[0]["replicas"][0]) == "zrq-test-20250507-024944"
 
 
-def test_recorded_2024_a_record_by_storage_element_is_read():
-    body = {"SPSRC_STORM": {"replicas": RECORDED_2025[0]["replicas"], "services": []}}
-    (one,), _ = rows.parse_locations(body)
-    assert (one.storage, one.area) == ("SPSRC_STORM", None)
-
-
 @pytest.mark.parametrize("shape", ["2024", "2025", "2026"])
 def test_recorded_forms_all_give_the_same_locations(standin, opened, shape):
     standin.habits.shape = shape
@@ -280,15 +274,6 @@ def test_a_dataset_that_fails_is_unseen_rather_than_partial_and_leaves_the_other
     readings = opened().read({L1, L2}).readings
     assert isinstance(readings[L1], Unseen)
     assert isinstance(readings[L2], Seen)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [[{}], [{"identifier": "A"}], [{"identifier": "A", "replicas": [1]}], {"detail": "x"}, "x", None, 7],
-)
-def test_shapes_that_were_never_recorded_are_refused(body):
-    with pytest.raises(rows.BadAnswer):
-        rows.parse_locations(body)
 
 
 def test_a_name_that_would_leave_its_url_path_is_never_sent(standin, opened):

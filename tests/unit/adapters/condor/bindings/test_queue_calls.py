@@ -70,15 +70,24 @@ def test_all_jobs_with_datasets_are_counted_by_list_and_key():
     keyless = job(5, ["t:a"], DataLocalityKey=classad2.ExprTree("1 + 1"))
     bare = classad2.ClassAd({"JobStatus": 1, "ClusterId": 6, "ProcId": 0})
     odd = job(7, [], DataLocalityKey="o", RequiredDatasets=classad2.ExprTree("undefined"))
-    text = job(8, [], DataLocalityKey="o", RequiredDatasets=ENDLESS)
-    rows = read(held, local, *gone, other_key, keyless, bare, odd, text, job(9, ["t:a"], **START))["queued"]
+    long = job(10, ["t:a"], DataLocalityKey="x" * 2000)
+    rows = read(held, local, *gone, other_key, keyless, bare, odd, long, job(9, ["t:a"], **START))["queued"]
     assert rows == [
         (("t:a",), 3, "t:a", False),
         (("t:a",), 1, "k", False),
         (("t:a",), 1, None, False),
         ((), 1, "o", False),
-        (("RequiredDatasets = false ? { } : RequiredDatasets",), 1, "o", False),
+        (("t:a",), 1, "x" * 501, False),
     ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["false ? { } : RequiredDatasets", '"t:a"', '{ "t:a", 5 }', "NoSuch", '"a" + 1', '{ strcat("t:","a") }'],
+)
+def test_value_that_is_not_a_list_of_strings_is_returned_as_its_text(value):
+    [(datasets, jobs, *_)] = read(job(1, [], RequiredDatasets=classad2.ExprTree(value)))["queued"]
+    assert (datasets, jobs) == ((f"RequiredDatasets = {value}",), 1)
 
 
 def test_key_of_the_jobs_cluster_is_told_from_that_of_another():

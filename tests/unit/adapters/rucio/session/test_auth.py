@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from adapters.http.oauth import ClientCredentials, ClientSettings
 from adapters.remote import RemoteObject
 from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.session.auth import CommandToken
@@ -18,7 +17,6 @@ from hydrator.domain.errors import CatalogueDenied
 from hydrator.wiring import system_clock
 from hydrator.wiring.catalogue_worker import encode_recipe
 from hydrator.wiring.catalogues import CATALOGUE_WORKER
-from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from testbed.patience import wait_for
 from tests.factories import MINUTE, NOON
 
@@ -127,22 +125,3 @@ def test_a_missing_token_command_is_denied(tmp_path):
     settings = RucioSettings(name="rucio", url="http://r", account="a", token_dir=tmp_path)
     with pytest.raises(CatalogueDenied, match="cannot be run"):
         CommandToken(settings, ("/none/such",), lambda: NOON).token()
-
-
-def test_a_provider_token_is_renewed_after_a_refusal_or_near_its_end(tmp_path):
-    clock = Ticking()
-    secret = tmp_path / "secret"
-    with DmapiStandIn() as iam:
-        secret.write_text(SECRET)
-        who = ClientSettings(iam.token_url, CLIENT, secret, "data-management-api", "openid")
-        provided = ClientCredentials("rucio", who, clock)
-        first = provided.token()
-        assert provided.token() == first
-        clock.minutes = 1
-        provided.forget()
-        second = provided.token()
-        assert second != first
-        assert provided.token() == second
-        clock.minutes = 120
-        assert provided.token() != second
-        provided.close()
