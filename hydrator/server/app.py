@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from .auth import Role, TokenAuthenticator
-from .handlers import AdRoute, DatasetFinder, SearchRoute, StateGetter, StateRoutes
+from .handlers import AdRoute, DatasetFinder, StateGetter, StateRoutes
 from .metrics import HttpMetrics
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH
@@ -65,7 +65,8 @@ def build_app(
     policy = policy or RequestPolicy()
     clusters = ClusterQuestions(sources.read_cluster) if sources.read_cluster else None
     pages = PageRoutes(get_state, sources.get_version, explain_job, sources.read_changes, clusters)
-    state, ad_route = StateRoutes(get_state, registry), AdRoute(get_state, is_public=authenticator is None)
+    state = StateRoutes(get_state, registry, sources.find_datasets)
+    ad_route = AdRoute(get_state, is_public=authenticator is None)
 
     def guarded(path: str, answer: Callable[[Request], object], role: Role = Role.READ) -> Route:
         """Return a route that requires a token with *role*."""
@@ -85,7 +86,7 @@ def build_app(
         guarded("/v1/sites/{site:path}/ad", ad_route.get, Role.SITE),
         guarded("/v1/datasets", state.datasets),
         guarded("/v1/sets", state.sets),
-        guarded("/v1/search", SearchRoute(get_state, sources.find_datasets).get),
+        guarded("/v1/search", state.search),
         guarded("/metrics", state.metrics),
         Route("/healthz", state.healthz),  # orchestrators have no token
         Route("/readyz", state.readyz),

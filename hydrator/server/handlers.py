@@ -18,7 +18,7 @@ from starlette.responses import Response
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
 
-from .api.dataset_query import (
+from .dataset_query import (
     MAX_NAME_COMPARED,
     find_similar_sites,
     parse_dataset_query,
@@ -123,10 +123,16 @@ class StateRoutes:
     Attributes:
         get_state: returns the present state.
         registry: the metrics to expose.
+        find_datasets: searches the catalogues.
+        queue: the searches that run or wait.
     """
 
     get_state: StateGetter
     registry: CollectorRegistry
+    find_datasets: DatasetFinder
+    queue: QuestionQueue = field(
+        default_factory=lambda: QuestionQueue("the daemon searches the catalogues for others")
+    )
 
     def sites(self, request: Request) -> Response:
         """List every site that has an ad."""
@@ -157,6 +163,15 @@ class StateRoutes:
         rows = view_sets(state, keys)
         return _answer(request, state, openings_none=reason, lists_of_wrong_keys=wrong, sets=rows)
 
+    def search(self, request: Request) -> Response:
+        """List the datasets in the catalogues that match `match=…&match=…` (`*`, `?`, `[…]`)."""
+        patterns = parse_patterns(request.scope["query_string"])
+        try:
+            names = self.queue.ask(client_of(request.scope), lambda: self.find_datasets(patterns))
+        except CatalogueError as error:
+            raise HttpError(502, "search failed", f"catalogue {error.catalogue}: {error.reason}") from error
+        return _answer(request, self.get_state(), names=sorted(names))
+
     def metrics(self, request: Request) -> Response:
         """Return the registry in the format that the scraper asks for."""
         encode, media_type = choose_encoder(request.headers.get("Accept", ""))
@@ -175,32 +190,6 @@ class StateRoutes:
         if reason is not None:
             raise HttpError(503, "not ready", reason, {"ready": False})
         return json_response(request, {"ready": True})
-
-
-@dataclass(eq=False)
-class SearchRoute:
-    """The search in the catalogues.
-
-    Attributes:
-        get_state: returns the present state.
-        find: searches the catalogues.
-        queue: the searches that run or wait.
-    """
-
-    get_state: StateGetter
-    find: DatasetFinder
-    queue: QuestionQueue = field(
-        default_factory=lambda: QuestionQueue("the daemon searches the catalogues for others")
-    )
-
-    def get(self, request: Request) -> Response:
-        """List the datasets in the catalogues that match `match=…&match=…` (`*`, `?`, `[…]`)."""
-        patterns = parse_patterns(request.scope["query_string"])
-        try:
-            names = self.queue.ask(client_of(request.scope), lambda: self.find(patterns))
-        except CatalogueError as error:
-            raise HttpError(502, "search failed", f"catalogue {error.catalogue}: {error.reason}") from error
-        return _answer(request, self.get_state(), names=sorted(names))
 
 
 def _answer(request: Request, state: ServerState, **parts: object) -> Response:

@@ -16,7 +16,7 @@ from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.reconcile.history import DatasetChange
-from hydrator.server.api.dataset_query import MAX_NAME_COMPARED, find_similar_sites
+from hydrator.server.dataset_query import MAX_NAME_COMPARED, find_similar_sites
 from hydrator.server.limits import QuestionQueue
 from hydrator.server.middleware import client_of
 from hydrator.server.responses import HttpError, bytes_response, html_response

@@ -175,25 +175,19 @@ def test_a_default_scope_that_no_did_has_is_refused(problems):
     assert problem.startswith("daemon.default_scope: ")
 
 
-def test_an_unknown_key_is_refused_with_the_nearest_known_one(problems):
-    assert problems("[daemon]\npol_seconds = 3\n" + FILE) == [
-        "daemon.pol_seconds: unknown key; did you mean poll_seconds?"
-    ]
-
-
-def test_an_unknown_section_is_refused_with_the_nearest_known_one(problems):
-    assert problems("[deamon]\npoll_seconds = 3\n" + FILE) == ["deamon: unknown key; did you mean daemon?"]
-
-
-def test_an_unknown_key_near_to_nothing_is_refused_with_all_that_are_known(problems):
-    assert problems("[log]\nxyzzy = 3\n" + FILE) == ["log.xyzzy: unknown key; known keys: level"]
-
-
-def test_an_unknown_key_of_a_catalogue_is_refused_with_the_nearest_of_its_type(problems):
-    assert problems(FILE + 'pth = "x"\n') == ["catalogue[0].pth: unknown key; did you mean path?"]
-    assert problems(RUCIO + LOGIN + 'acount = "x"\n') == [
-        "catalogue[0].acount: unknown key; did you mean account?"
-    ]
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[daemon]\npol_seconds = 3\n" + FILE, "daemon.pol_seconds: unknown key; did you mean poll_seconds?"),
+        ("[deamon]\npoll_seconds = 3\n" + FILE, "deamon: unknown key; did you mean daemon?"),
+        ("[log]\nxyzzy = 3\n" + FILE, "log.xyzzy: unknown key; known keys: level"),
+        (FILE + 'pth = "x"\n', "catalogue[0].pth: unknown key; did you mean path?"),
+        (RUCIO + LOGIN + 'acount = "x"\n', "catalogue[0].acount: unknown key; did you mean account?"),
+    ],
+    ids=["key", "section", "near to nothing", "of a file", "of Rucio"],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one_or_all(problems, text, told):
+    assert problems(text) == [told]
 
 
 @pytest.mark.parametrize(
@@ -464,16 +458,10 @@ def test_a_bare_name_of_a_secret_is_looked_for_among_the_credentials_of_systemd(
     assert loaded(FILE).catalogue[0].path == tmp_path / "catalogue.toml"
 
 
-@pytest.mark.parametrize(
-    ("http", "told"),
-    [
-        ('tls_certificate = "c"', "set both tls_certificate and tls_key"),
-        ('tls_key = "k"', "set both tls_certificate and tls_key"),
-    ],
-)
-def test_half_of_https_is_a_problem(problems, http, told):
+@pytest.mark.parametrize("http", ['tls_certificate = "c"', 'tls_key = "k"'])
+def test_half_of_https_is_a_problem(problems, http):
     [problem] = problems(f"[publish.http]\n{http}\n" + FILE)
-    assert told in problem
+    assert "set both tls_certificate and tls_key" in problem
 
 
 @pytest.mark.parametrize("section", ['[[catalogue]]\ntype = "dmapi"\n', FILE + "[site_capabilities]\n"])

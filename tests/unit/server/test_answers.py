@@ -9,6 +9,7 @@ import httpx
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.routing import Route
@@ -18,7 +19,7 @@ from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.view import DatasetView, SiteView
 from hydrator.server.auth import Grant, Role
-from hydrator.server.handlers import SearchRoute
+from hydrator.server.handlers import StateRoutes
 from hydrator.server.limits import MAX_QUESTIONS, QuestionQueue
 from hydrator.server.middleware import client_of
 from hydrator.server.responses import HttpError
@@ -143,8 +144,8 @@ def test_search_is_limited_and_checks_its_query():
     assert search.status("b") == 200, "each client has its own bucket"
 
 
-class Search(SearchRoute):
-    """A search route whose clock stands still, and that notes who waits and who is served."""
+class Search(StateRoutes):
+    """Routes with a search whose clock stands still, and that notes who waits and who is served."""
 
     def __init__(self, get_state, find, **parts):
         self.now, self.waiting, self.clients_served = 0.0, threading.Semaphore(0), []
@@ -155,12 +156,12 @@ class Search(SearchRoute):
                 return super().wait(timeout)
 
         queue = QuestionQueue("busy", clock=lambda: self.now, changed=Noting(), **parts)
-        super().__init__(get_state, find, queue)
+        super().__init__(get_state, CollectorRegistry(), find, queue)
 
     def of(self, client: str, text: str = "lofar:*"):
         """Return the answer to a search of *client*."""
         request = {"type": "http", "headers": [], "query_string": f"match={text}".encode()}
-        answer = self.get(Request({**request, "client_key": client}))
+        answer = self.search(Request({**request, "client_key": client}))
         self.clients_served.append(client)
         return answer
 

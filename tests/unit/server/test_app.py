@@ -17,8 +17,8 @@ from hydrator import startd_cron
 from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, from_unix, to_unix
-from hydrator.server.api.dataset_query import MAX_DATASETS
 from hydrator.server.app import Sources, build_app
+from hydrator.server.dataset_query import MAX_DATASETS
 from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import MAX_URL_BYTES
 from hydrator.server.view import ServerState

@@ -1,34 +1,9 @@
-"""The state of staging: the table survives, and the switch and commands are files."""
+"""The switch and the commands of staging are files."""
 
 import pytest
 
-from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingKind
-from hydrator.staging.table import Decision, Request, StagingCommand, Table
-from hydrator.state.command_files import TABLE_REPORT, StagingFiles
-from hydrator.state.store import Store
-from tests.factories import CAM, L1, L2, NOON, RAL
-
-OPEN = Request(
-    L1, CAM, "rucio", StagingKind.STAGE, 10**12, "b", NOON, 1_296_000, "CAM_DISK", RAL, "ann", "rule",
-    RequestState.MOVING, 9, 3, NOON, NOON, True, True, NOON, 3600, NOON, NOON, 7, "7.0", NOON, NOON, NOON,
-    True, "why", "locked", "problem", RefusalKind.QUOTA, NOON, None, "text",
-)  # fmt: skip
-ENDED = Request(L2, CAM, "rucio", StagingKind.PIN, 1, "c", NOON, 1, ended_at=NOON)
-
-
-def test_the_table_is_the_same_after_a_restart(tmp_path):
-    table = Table((OPEN,), (ENDED,), {"b": Decision("approve", NOON)})
-    with Store.open_to_write(tmp_path) as store:
-        assert store.load_report(TABLE_REPORT, Table) is None
-        store.save_reports({TABLE_REPORT: table})
-    with Store.open_to_read(tmp_path) as store:
-        assert store.load_report(TABLE_REPORT, Table) == table
-
-
-def test_a_table_that_cannot_be_decoded_counts_as_lost(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        store.save_reports({TABLE_REPORT: {"requests": [{"did": 7}]}})
-        assert store.load_report(TABLE_REPORT, Table) is None
+from hydrator.staging.table import StagingCommand
+from hydrator.state.command_files import StagingFiles
 
 
 def commands(files: StagingFiles) -> list[StagingCommand]:

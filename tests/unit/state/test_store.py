@@ -199,14 +199,6 @@ def test_state_is_not_saved_without_its_changes(tmp_path):
         assert (store.load(), store.load_changes(CAM)) == (FULL, ())
 
 
-def test_a_report_comes_back_and_a_missing_one_is_empty(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        assert store.load_report("cycle", dict) is None
-        store.save_reports({"cycle": {"at": 1}})
-        store.save_reports({"cycle": {"at": 2, "catalogues": {"rucio": None}}})
-        assert store.load_report("cycle", dict) == {"at": 2, "catalogues": {"rucio": None}}
-
-
 # ---- one owner
 
 

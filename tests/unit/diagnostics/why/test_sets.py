@@ -139,15 +139,20 @@ def outlook(*what, **more) -> DaemonKnowledge:
     return knowledge(openings=Openings({}, NOW + 600, outlooks={KEY: Outlook(*what)}, **more))
 
 
-def test_open_set_names_the_sites_and_the_read():
-    answer = explained(full(slot("UK", 1.0)), away("DE", 240), away("PL", 300, 0.5), known=knowledge())
-    assert answer.matching_sites == ("DE", "PL")
-    assert answer.wait == "the job may start now at DE, PL by reading 31 GB from UK in 4 min (at DE)"
-
-
-def test_of_several_open_sites_the_shortest_read_is_named():
-    answer = explained(full(slot("UK", 1.0)), away("DE", 14400), away("PL", 240, 0.5), known=knowledge())
-    assert answer.wait == "the job may start now at DE, PL by reading 15.5 GB from UK in 4 min (at PL)"
+@pytest.mark.parametrize(
+    ("reads", "sentence"),
+    [
+        ({"DE": (240, 0.0), "PL": (300, 0.5)}, "DE, PL by reading 31 GB from UK in 4 min (at DE)"),
+        ({"DE": (14400, 0.0), "PL": (240, 0.5)}, "DE, PL by reading 15.5 GB from UK in 4 min (at PL)"),
+        ({"DE": (99999999999, 0.0)}, "DE by reading 31 GB from UK"),
+    ],
+    ids=["the first", "the shortest", "a time that cannot be"],
+)
+def test_open_set_names_the_sites_and_the_shortest_read(reads, sentence):
+    slots = [away(site, *read) for site, read in reads.items()]
+    answer = explained(full(slot("UK", 1.0)), *slots, known=knowledge())
+    assert answer.matching_sites == tuple(reads)
+    assert answer.wait == f"the job may start now at {sentence}"
 
 
 def test_job_on_hold_is_not_told_where_it_may_start():
@@ -523,12 +528,6 @@ def test_request_that_no_slot_fits_is_named_with_a_possible_amount(name, request
 def test_auto_job_that_a_free_slot_beside_its_data_takes_waits_for_nothing(known, elsewhere):
     answer = explained(slot("UK", 1.0), away("DE", elsewhere), known=known)
     assert answer.wait == "the job may start now at UK, beside its data"
-
-
-def test_opening_without_a_valid_time_names_no_time():
-    de = slot("DE", 0.0, DataLocalityOpen="99999999999", DataLocalityReadFrom='"UK"')
-    answer = explained(full(slot("UK", 1.0)), de, known=knowledge())
-    assert answer.wait == "the job may start now at DE by reading 31 GB from UK"
 
 
 def test_set_that_no_site_has_and_that_may_start_anywhere_is_not_read_in_a_second():

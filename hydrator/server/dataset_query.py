@@ -11,7 +11,7 @@ from hydrator.domain.ads.dataset_sets import can_be_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
 
-from ..responses import HttpError
+from .responses import HttpError
 
 MAX_DATASETS: Final = 1000
 """Largest number of datasets in one answer to a query that names no dataset."""

@@ -1,1 +1,0 @@
-"""HTTP API for programs: types, queries, and rows of the answers."""
