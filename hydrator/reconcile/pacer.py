@@ -79,7 +79,7 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
     typical = round(median(known.values())) if known else DEFAULT_BYTES
     sizes = {did: known.get(did, typical) for did in dids}
     return {
-        key: _add_up(names, sizes, holders, partial)._replace(is_moving=not moving.isdisjoint(names))
+        key: SetBytes(*_add_up(names, sizes, holders, partial), not moving.isdisjoint(names))
         for key, names in sets.items()
         if snapshot.unread_dids.isdisjoint(names)
     }
@@ -90,8 +90,8 @@ def _add_up(
     sizes: Mapping[Did, int],
     holders: Mapping[Did, list[Site]],
     partial: Mapping[Did, Mapping[Site, float]],
-) -> SetBytes:
-    """Return the bytes of a set of *dids*, by the sites that have them on disk."""
+) -> tuple[dict[tuple[Site, ...], int], dict[Site, int]]:
+    """Return the bytes of *dids* by the sites that have them on disk, and by those that have a part."""
     on_disk: dict[tuple[Site, ...], int] = {}
     parts: dict[Site, int] = {}
     for did in dids:
@@ -99,7 +99,7 @@ def _add_up(
         on_disk[sites] = on_disk.get(sites, 0) + sizes[did]
         for site, part in partial.get(did, {}).items() if sites else ():
             parts[site] = parts.get(site, 0) + round(part * sizes[did])
-    return SetBytes(on_disk, parts)
+    return on_disk, parts
 
 
 def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLookup) -> list[RunningRead]:
@@ -286,11 +286,11 @@ class Pacer:
         self._figures.note_ended(load)
         self._figures.note_starts(self._memory, reads)
 
-        def find_rate(source: Site, destination: Site) -> float | None:
-            rate = (
-                None if source in self._settings.network.excluded_sources else rates.rate(source, destination)
-            )
-            return rate.bytes_per_second if rate else None
+        @cache
+        def find_rate(source: Site, destination: Site) -> float:
+            is_excluded = source in self._settings.network.excluded_sources
+            rate = None if is_excluded else rates.rate(source, destination)
+            return rate.bytes_per_second if rate else 0.0
 
         run_seconds = self._figures.find_run_seconds()
         pool = PacedPool(to_unix(load.as_of), waiting, sets, load.slots, reads, find_rate, run_seconds)

@@ -24,11 +24,11 @@ This module is pure. :class:`PacedPool` has the inputs.
 """  # noqa: E501
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import accumulate
 from math import ceil, inf
+from operator import attrgetter
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -94,7 +94,8 @@ class RunningRead(NamedTuple):
     """A running job that started with a read: its set, and the seconds that it alone reads from one source.
 
     ``started_at`` is the start of the job, in Unix seconds by the daemon's clock. A job that reads from two
-    sources is two reads. Jobs that have read everything may be among them.
+    sources is two reads. Jobs that have read everything may be among them. A round remembers the reads of
+    jobs that have ended (``has_ended``) while their link was busy.
     """
 
     key: SetKey
@@ -102,6 +103,7 @@ class RunningRead(NamedTuple):
     destination: Site
     seconds: float
     started_at: float
+    has_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class PacedPool:
         slots: the slots of all sites, also of sites that no catalogue lists.
         reads: the running jobs that started with a read.
         find_rate: returns the bytes/s from a source to a destination, of all readers together: measured,
-            else configured, else one default; None or 0 if nothing should be read on this way.
+            else configured, else one default; 0 if nothing should be read on this way.
         run_seconds: the mean run time of the pool's jobs.
     """
 
@@ -124,7 +126,7 @@ class PacedPool:
     sets: Mapping[SetKey, SetBytes]
     slots: Sequence[SlotGroup]
     reads: Sequence[RunningRead]
-    find_rate: Callable[[Site, Site], float | None]
+    find_rate: Callable[[Site, Site], float]
     run_seconds: float
 
 
@@ -220,53 +222,66 @@ class _Read(NamedTuple):
         return Opening(ceil(min(max(1, self.seconds), MAX_READ_SECONDS)), source, self.missing_bytes)
 
 
-def _find_ended(before: Sequence[RunningRead], pool: PacedPool) -> list[RunningRead]:
-    """Return those of the reads *before* whose jobs do not run any more: none took longer than its job."""
-    running = Counter(read._replace(seconds=0.0) for read in pool.reads)
-    ended = []
+def _add_ended(pool: PacedPool, before: Sequence[RunningRead]) -> list[RunningRead]:
+    """Return the reads of *pool*, and those *before* whose jobs have ended: none took longer than its job."""
+    running = Counter((*read[:3], read.started_at) for read in pool.reads)
+    reads = [*pool.reads]
     for read in before:
-        job = read._replace(seconds=0.0)
+        job = (*read[:3], read.started_at)
         if running[job] > 0:
             running[job] -= 1
         else:
-            ended.append(read._replace(seconds=min(read.seconds, max(0.0, pool.as_of - read.started_at))))
-    return ended
+            seconds = min(read.seconds, max(0.0, pool.as_of - read.started_at))
+            reads.append(read._replace(seconds=seconds, has_ended=True))
+    return reads
 
 
-_BegunRead = tuple[float, float, SetKey, bool]
-"""Start and seconds of a read that has begun or was allowed, its set, and whether its job has ended."""
-_Route = tuple[Site, Mapping[Holders, Sequence[Site]]]
-"""A site that is no home, with the sources of the parts that it lacks, fastest first."""
+@dataclass(slots=True)
+class _Link:
+    """The reads from one source, which all share its link.
+
+    Attributes:
+        reads: those of jobs that run or have ended, and those that kept leases allow.
+        busy_since: the time since which it reads without a pause.
+        running: the seconds that it needs for the jobs that run.
+        reserved: the seconds that it needs for these and for leases.
+        fed: the sets whose jobs read, or may.
+        leases, unused: the numbers of leases that are open, and of those that ended without a job.
+        in_turn: the sets that wait for it.
+    """
+
+    reads: list[RunningRead] = field(default_factory=list)
+    busy_since: float = -inf
+    running: float = 0.0
+    reserved: float = 0.0
+    fed: set[SetKey] = field(default_factory=set)
+    leases: int = 0
+    unused: int = 0
+    in_turn: int = 0
+
+    def sum_seconds(self, now: float) -> float:
+        """Return the seconds that the link still needs, and note the sets that it feeds.
+
+        The sum does not depend on how the reads share the link. Nothing is left of those that have ended.
+        """
+        end, future, running = -inf, 0.0, 0.0
+        for read in sorted(self.reads, key=attrgetter("started_at")):
+            if read.started_at > now:
+                future += read.seconds
+                continue
+            if read.started_at > end:
+                self.busy_since = read.started_at
+            end = max(read.started_at, end) + read.seconds
+            running += 0.0 if read.has_ended else read.seconds
+        left = max(0.0, min(running, end - now))
+        self.busy_since = self.busy_since if left else now
+        begun = (read for read in self.reads if read.started_at >= self.busy_since)
+        self.fed = {read.key for read in begun if not read.has_ended}
+        return left + future
 
 
-class _Sites:
-    """Figures of the pool's sites and links, each computed once in a round."""
-
-    def __init__(self, pool: PacedPool) -> None:
-        find_rate = pool.find_rate
-        self._slots: defaultdict[Site, list[SlotGroup]] = defaultdict(list)
-        for group in pool.slots:
-            if group.count > 0:
-                self._slots[group.site].append(group)
-        self.cores = {
-            site: sum(one.total.cpus * one.count for one in all_) for site, all_ in self._slots.items()
-        }
-        self.rate = cache(lambda source, destination: find_rate(source, destination) or 0.0)
-        self.count_free = cache(self._count_free)
-        self.is_large_enough = cache(self._check_size)
-        self.list_sources = cache(self._find_sources)
-
-    def _count_free(self, site: Site, request: Resources) -> int:
-        """Return the jobs with *request* that the free slots of *site* have room for."""
-        return sum(group.count_jobs(request) for group in self._slots[site])
-
-    def _check_size(self, site: Site, request: Resources) -> bool:
-        return any(request.count_in(group.total) for group in self._slots[site])
-
-    def _find_sources(self, part: Holders, site: Site) -> list[Site]:
-        """Return the sites that *site* can read *part* from, fastest first."""
-        rates = sorted(((self.rate(each, site), each) for each in part), reverse=True)
-        return [source for rate, source in rates if rate > 0]
+_Route = tuple[Site, Mapping[Holders, Mapping[Site, float]]]
+"""A site that is no home, with the rates of the sources of the parts that it lacks, fastest first."""
 
 
 class _AlikeJobs:
@@ -274,30 +289,32 @@ class _AlikeJobs:
 
     Attributes:
         parts: the holders of the parts of each set.
+        free: the jobs that free slots take, by site; sites whose slots are too small have no entry.
         homes: the sites that have all parts on disk and slots that are large enough.
         has_free_slots: some of the homes have free slots for the request.
         idle, local: the idle jobs, and those of them for which free slots at home are kept.
     """
 
-    def __init__(self, parts: tuple[Holders, ...], request: Resources, sites: _Sites) -> None:
-        self.parts, self.request, self._sites = parts, request, sites
-        self.homes = tuple(
-            site
-            for site in sites.cores
-            if all(site in part for part in parts) and sites.is_large_enough(site, request)
-        )
-        self.has_free_slots = any(sites.count_free(home, request) for home in self.homes)
+    def __init__(
+        self,
+        parts: tuple[Holders, ...],
+        request: Resources,
+        free: Mapping[Site, int],
+        find_sources: Callable[[Holders, Site], Mapping[Site, float]],
+    ) -> None:
+        self.parts, self.request, self.free, self._find_sources = parts, request, free, find_sources
+        self.homes = tuple(site for site in free if all(site in part for part in parts))
+        self.has_free_slots = any(free[home] for home in self.homes)
         self.idle = self.local = 0
 
     @cached_property
     def routes(self) -> list[_Route]:
         """Return the sites that are no homes and whose slots are large enough."""
         routes: list[_Route] = []
-        for site in self._sites.cores:
+        for site in self.free:
             lacking = (part for part in self.parts if part and site not in part)
-            sources = {part: self._sites.list_sources(part, site) for part in lacking}
-            is_large_enough = self._sites.is_large_enough(site, self.request)
-            if site not in self.homes and all(sources.values()) and is_large_enough:
+            sources = {part: self._find_sources(part, site) for part in lacking}
+            if site not in self.homes and all(sources.values()):
                 routes.append((site, sources))
         return routes
 
@@ -305,17 +322,16 @@ class _AlikeJobs:
     def best_rates(self) -> Collection[Mapping[Holders, float]]:
         """Return the rates at which the parts are read fastest, for each choice of parts that sites lack."""
         best: dict[tuple[Holders, ...], dict[Holders, float]] = {}
-        for site, sources in self.routes:
+        for _, sources in self.routes:
             rates = best.setdefault(tuple(sources), {})
             for part, fastest_first in sources.items():
-                rates[part] = max(1.0, rates.get(part, 0.0), self._sites.rate(fastest_first[0], site))
+                rates[part] = max(1.0, rates.get(part, 0.0), *fastest_first.values())
         return best.values()
 
     def list_excluded(self) -> tuple[Site, ...]:
         """Return the sources of parts that sites with large enough slots lack and may not read."""
-        large = [site for site in self._sites.cores if self._sites.is_large_enough(site, self.request)]
-        lacking = ((part, site) for site in large for part in self.parts if site not in part)
-        parts = {part for part, site in lacking if not self._sites.list_sources(part, site)}
+        lacking = ((part, site) for site in self.free for part in self.parts if site not in part)
+        parts = {part for part, site in lacking if not self._find_sources(part, site)}
         return tuple(sorted({source for part in parts for source in part}))
 
 
@@ -341,105 +357,82 @@ class _Round:
         self._pool, self._now = pool, now
         self._interval, self._lateness, self._room = interval, lateness, interval + lateness
         self._round = memory.round + 1
-        self._sites = _Sites(pool)
+        self._slots: defaultdict[Site, list[SlotGroup]] = defaultdict(list)
+        self._cores: defaultdict[Site, float] = defaultdict(float)
         self._kinds: dict[tuple[tuple[Holders, ...], Resources], _AlikeJobs] = {}
         self._jobs: dict[Group, _Jobs] = {}
+        self._links: defaultdict[Site | None, _Link] = defaultdict(_Link)  # by source
         self._leases: dict[Group, Lease] = {}
         self._openings: defaultdict[Site, dict[str, Opening]] = defaultdict(dict)
         self._open_bytes = {False: 0, True: 0}  # by is_refused
         self._closed: dict[tuple[_AlikeJobs, bool], Site] = {}  # a full link, where no route has room
-        self._leased_sets: Counter[Site] = Counter()  # by source
         self._backlog: Counter[Site] = Counter()
         self._waiting_cores: defaultdict[Site, float] = defaultdict(float)  # by home
         self._local_cores: defaultdict[Site, float] = defaultdict(float)  # of free slots, kept for local jobs
-        self._fed: defaultdict[Site | None, set[SetKey]] = defaultdict(set)  # by source, of reads in progress
-        self._busy_since: dict[Site, float] = {}  # by source
         self._reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
-        begun: defaultdict[Site, list[_BegunRead]] = defaultdict(list)
-        ended = _find_ended(memory.reads, pool)
-        for reads, has_ended in ((pool.reads, False), (ended, True)):
-            for read in reads:
-                self._reads_of[read.key].append(read)
-                begun[read.source].append((read.started_at, read.seconds, read.key, has_ended))
-        self._count_jobs(memory)
-        self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
-        self._reads = [
-            read for read in (*pool.reads, *ended) if read.started_at >= self._busy_since[read.source]
-        ]
-        self._unused = self._review_leases(memory.leases, begun)
-        self._reserved = self._sum_seconds(begun)
+        self._count_free = cache(self._count_free_slots)
+        self._list_sources = cache(self._find_sources)
         self._wait_seconds = cache(self._compute_wait_seconds)
         self._list_useful = cache(self._find_useful)
+        for group in pool.slots:
+            if group.count > 0:
+                self._slots[group.site].append(group)
+                self._cores[group.site] += group.total.cpus * group.count
+        reads = _add_ended(pool, memory.reads)
+        for read in reads:
+            self._reads_of[read.key].append(read)
+            self._links[read.source].reads.append(read)
+        self._count_jobs(memory)
+        for link in self._links.values():
+            link.running = link.sum_seconds(now)
+        self._reads = [read for read in reads if read.started_at >= self._links[read.source].busy_since]
+        self._review_leases(memory.leases)
+        for link in self._links.values():
+            link.reserved = link.sum_seconds(now)
 
     def run(self) -> tuple[Openings, PacingMemory]:
         """Open sets in turn; see :func:`pace`."""
         outlooks: dict[SetKey, Outlook] = {}
-        ahead: Counter[Site] = Counter()
-        kinds = self._kinds.values()
-        bound = {kind for kind in kinds if kind.homes and not self._list_useful(kind, is_short=True)}
-        queue = []
-        for group, jobs in self._jobs.items():
-            key, _, is_auto = group
-            if is_auto and jobs.kind in bound:  # no site elsewhere takes them, so their turn does not matter
-                outlooks.setdefault(key, self._describe_home(jobs))
-            elif is_auto and group not in self._leases:
-                queue.append(jobs)
-        for jobs in sorted(queue, key=self._order):
+        loads = {
+            kind: min((self._waiting_cores[home] / self._cores[home] for home in kind.homes), default=inf)
+            for kind in self._kinds.values()
+        }
+        queue = [jobs for group, jobs in self._jobs.items() if group[2] and group not in self._leases]
+        # by turn, then the longest backlog at home first, then by chance
+        queue.sort(key=lambda jobs: (jobs.turn.round, -loads[jobs.kind], crc32(jobs.group[0].encode())))
+        for jobs in queue:
             key, outlook = jobs.group[0], self._decide(jobs)
-            if outlook.reason is Reason.TURN and outlook.sites:
-                (source,) = outlook.sites
-                outlook = Outlook(Reason.TURN, outlook.sites, len(self._fed[source]) + ahead[source])
-                ahead[source] += 1
             if key not in outlooks or outlooks[key].reason is Reason.NOWHERE:  # other jobs may ask for less
                 outlooks[key] = outlook
-        for group, lease in self._leases.items():
-            fed = self._fed[next(iter(lease.openings.values())).source]  # of the shortest read
-            lanes = () if group[0] in lease.names else lease.lanes
-            outlooks[group[0]] = Outlook(Reason.OPEN, tuple(lease.openings), len(fed | {group[0]}), lanes)
+        for (key, *_), lease in self._leases.items():
+            fed = self._links[next(iter(lease.openings.values())).source].fed  # of the shortest read
+            lanes = () if key in lease.names else lease.lanes
+            outlooks[key] = Outlook(Reason.OPEN, tuple(lease.openings), len(fed | {key}), lanes)
         turns = {group: jobs.turn for group, jobs in self._jobs.items()}
         watches = {group: jobs.watch for group, jobs in self._jobs.items() if jobs.watch}
         memory = PacingMemory(self._round, turns, watches, self._leases, self._reads)
         reuse = min(self._pool.run_seconds, MAX_REUSE_SECONDS)
         until = self._now + self._lateness + 2 * self._interval + reuse
-        openings = {site: self._openings.get(site, {}) for site in self._sites.cores}
+        openings = {site: self._openings.get(site, {}) for site in self._slots}
         return Openings(openings, until, self._backlog, outlooks), memory
 
-    def _order(self, jobs: _Jobs) -> tuple[float, float, int]:
-        """Return the place of *jobs*: by turn, then the longest backlog at home first, then by chance."""
-        loads = (self._waiting_cores[home] / self._sites.cores[home] for home in jobs.kind.homes)
-        return jobs.turn.round, -min(loads, default=inf), crc32(jobs.group[0].encode())
+    # slots and links
 
-    # links
+    def _count_free_slots(self, request: Resources) -> Mapping[Site, int]:
+        """Return the jobs with *request* that free slots take, by site whose slots are large enough."""
+        return {
+            site: sum(group.count_jobs(request) for group in groups)
+            for site, groups in self._slots.items()
+            if any(request.count_in(group.total) for group in groups)
+        }
 
-    def _sum_seconds(self, begun: Mapping[Site, list[_BegunRead]]) -> defaultdict[Site, float]:
-        """Return the seconds that each link still needs, and note the sets that it feeds.
+    def _find_sources(self, part: Holders, site: Site) -> Mapping[Site, float]:
+        """Return the rates at which *site* can read *part*, by source, fastest first."""
+        rates = sorted(((self._pool.find_rate(each, site), each) for each in part), reverse=True)
+        return {source: rate for rate, source in rates if rate > 0}
 
-        The sum does not depend on how the reads share the link. Nothing is left of those that have ended.
-        """
-        seconds_left: defaultdict[Site, float] = defaultdict(float)
-        for source, reads in begun.items():
-            reads.sort()
-            busy_since, end, future, running = self._now, -inf, 0.0, 0.0
-            for start, seconds, _, has_ended in reads:
-                if start > self._now:
-                    future += seconds
-                else:
-                    busy_since = busy_since if start <= end else start
-                    end = max(start, end) + seconds
-                    running += 0.0 if has_ended else seconds
-            left = max(0.0, min(running, end - self._now))
-            seconds_left[source] = left + future
-            self._busy_since[source] = busy_since = busy_since if left else self._now
-            self._fed[source] = {
-                key for start, _, key, has_ended in reads if start >= busy_since and not has_ended
-            }
-        return seconds_left
-
-    def _review_leases(
-        self, leases: Mapping[Group, Lease], begun: Mapping[Site, list[_BegunRead]]
-    ) -> Counter[Site]:
-        """Keep or end each lease, and add the kept ones to *begun*; return by source the leases not used."""
-        unused: Counter[Site] = Counter()
+    def _review_leases(self, leases: Mapping[Group, Lease]) -> None:
+        """Keep or end each lease."""
         for group, lease in leases.items():
             jobs = self._jobs.get(group)
             if jobs is None:
@@ -450,29 +443,27 @@ class _Round:
                 for read in self._reads_of.get(group[0], ())
             )
             jobs_left = min(lease.jobs - started, sum(jobs.lanes.get(lane, 0) for lane in lease.lanes))
-            has_slots = any(self._sites.count_free(site, group[1]) for site in lease.openings)
+            has_slots = any(jobs.kind.free.get(site) for site in lease.openings)
             is_over = self._pool.as_of - lease.opened_at >= self._room - CLOCK_SLACK_SECONDS
             if jobs_left > 0 and has_slots and not is_over:
-                self._grant(jobs, lease)
-                if not was_refused:
-                    for source, seconds in lease.by_source.items():
-                        start = lease.opened_at + self._lateness
-                        begun[source].append((start, seconds * jobs_left, group[0], False))
+                self._publish(jobs, lease)
+                start = lease.opened_at + self._lateness
+                for source, seconds in lease.by_source.items() if not was_refused else ():
+                    read = RunningRead(group[0], source, source, seconds * jobs_left, start)
+                    self._links[source].reads.append(read)
                 continue
             is_refused = jobs_left > 0 and has_slots and is_over and not started
             lanes = lanes.union(lease.lanes) if is_refused else lanes.difference(lease.lanes)
             if lanes.issuperset(jobs.lanes):
                 lanes = frozenset(lease.lanes)
             jobs.turn = Turn(self._round, is_refused, lanes)
-            if is_refused and not was_refused:
-                unused.update(lease.by_source.keys())
-        return unused
+            for source in lease.by_source if is_refused and not was_refused else ():
+                self._links[source].unused += 1
 
     def _has_room(self, source: Site) -> bool:
         """Return True if the link of *source* may have one more lease."""
-        return self._reserved[source] < self._room or (
-            not self._running[source] and self._leased_sets[source] < 2 * self._unused[source]
-        )
+        link = self._links[source]
+        return link.reserved < self._room or (not link.running and link.leases < 2 * link.unused)
 
     # homes
 
@@ -484,7 +475,9 @@ class _Round:
             if size is None:
                 continue
             name = tuple(size.on_disk), waiting.request
-            kind = kinds.get(name) or kinds.setdefault(name, _AlikeJobs(*name, self._sites))
+            kind = kinds.get(name)
+            if kind is None:
+                kind = kinds[name] = _AlikeJobs(*name, self._count_free(waiting.request), self._list_sources)
             idle = sum(waiting.lanes.values())
             group = waiting.key, waiting.request, waiting.is_auto
             turn, watch = memory.turns.get(group, Turn(self._round)), memory.watches.get(group)
@@ -498,7 +491,7 @@ class _Round:
             for home in kind.homes:
                 self._backlog[home] += kind.idle
                 self._waiting_cores[home] += kind.idle * kind.request.cpus / len(kind.homes)
-                local = min(kind.local / len(kind.homes), self._sites.count_free(home, kind.request))
+                local = min(kind.local / len(kind.homes), kind.free[home])
                 self._local_cores[home] += local * kind.request.cpus
 
     def _is_stuck(self, jobs: _Jobs, nearest: Sequence[Site]) -> bool:
@@ -514,40 +507,38 @@ class _Round:
         jobs.watch = watch
         return watch.is_stuck
 
-    def _compute_wait_seconds(self, sites: tuple[Site, ...], request: Resources) -> float:
+    def _compute_wait_seconds(self, kind: _AlikeJobs, sites: tuple[Site, ...]) -> float:
         """Return backlog / cores x mean run time, at the best of *sites*."""
         waits = (
-            (self._waiting_cores[site] - self._sites.count_free(site, request) * request.cpus)
-            / self._sites.cores[site]
+            (self._waiting_cores[site] - kind.free[site] * kind.request.cpus) / self._cores[site]
             for site in sites
         )
         return max(0.0, min(waits, default=inf)) * self._pool.run_seconds
 
     def _has_time(self, jobs: _Jobs, nearest: tuple[Site, ...], read_seconds: float) -> bool:
         """Return True if *jobs* would start at their *nearest* sites before a longer read elsewhere ended."""
-        if self._wait_seconds(nearest, jobs.kind.request) < read_seconds:
+        if self._wait_seconds(jobs.kind, nearest) < read_seconds:
             return not self._is_stuck(jobs, nearest)
         if not jobs.kind.has_free_slots:
             jobs.watch = None
         return False
 
-    def _count_slots(self, site: Site, request: Resources) -> int:
+    def _count_slots(self, kind: _AlikeJobs, site: Site) -> int:
         """Return the free slots of *site* that its own idle jobs leave."""
-        kept = ceil(self._local_cores[site] / request.cpus - 1e-6)
-        return max(0, self._sites.count_free(site, request) - kept)
+        return max(0, kind.free[site] - ceil(self._local_cores[site] / kind.request.cpus - 1e-6))
 
-    def _is_useful(self, site: Site, request: Resources, is_short: bool) -> bool:
+    def _is_useful(self, kind: _AlikeJobs, site: Site, is_short: bool) -> bool:
         """Return True if *site* has free slots, or no jobs that wait for its slots.
 
         For short reads it is enough that these have started when an opening arrives.
         """
-        if self._count_slots(site, request) > 0 or self._waiting_cores[site] < 0.5:
+        if self._count_slots(kind, site) > 0 or self._waiting_cores[site] < 0.5:
             return True
-        own_seconds = self._waiting_cores[site] / self._sites.cores[site] * self._pool.run_seconds
+        own_seconds = self._waiting_cores[site] / self._cores[site] * self._pool.run_seconds
         return is_short and own_seconds < self._lateness
 
     def _find_useful(self, kind: _AlikeJobs, *, is_short: bool) -> list[_Route]:
-        return [route for route in kind.routes if self._is_useful(route[0], kind.request, is_short)]
+        return [route for route in kind.routes if self._is_useful(kind, route[0], is_short)]
 
     # decisions
 
@@ -559,6 +550,8 @@ class _Round:
             wait = MOVING_SECONDS if jobs.size.is_moving else ABSENT_SECONDS
             if self._now - jobs.watch.since < wait:
                 return Outlook(Reason.ABSENT, (), round(wait))
+        if homes and not self._list_useful(kind, is_short=True):
+            return self._describe_home(jobs)
         shortest = self._find_shortest(jobs.size, kind)
         if homes and self._has_time(jobs, homes, shortest):
             return self._describe_home(jobs)
@@ -568,10 +561,9 @@ class _Round:
             return self._describe_home(jobs) if homes else Outlook(Reason.NOWHERE, kind.list_excluded())
         alike = kind, is_short
         if alike not in self._closed and not any(map(self._is_passable, routes)):
-            sources = (source for part in routes[0][1].values() for source in part)
-            self._closed[alike] = next(source for source in sources if not self._has_room(source))
+            self._closed[alike] = self._find_full(source for part in routes[0][1].values() for source in part)
         if alike in self._closed:
-            return Outlook(Reason.TURN, (self._closed[alike],))
+            return self._describe_turn(self._closed[alike])
         if self._is_crowded(jobs):
             return Outlook(Reason.TURN, (), len(self._leases))
         return self._choose_reads(jobs, self._find_reads(jobs.size, routes), is_short)
@@ -585,6 +577,15 @@ class _Round:
     def _describe_home(self, jobs: _Jobs) -> Outlook:
         return Outlook(Reason.BESIDE, jobs.kind.homes, min(self._backlog[home] for home in jobs.kind.homes))
 
+    def _describe_turn(self, source: Site) -> Outlook:
+        """Return the outlook of jobs that wait for the full link of *source*."""
+        link = self._links[source]
+        link.in_turn += 1
+        return Outlook(Reason.TURN, (source,), len(link.fed) + link.in_turn - 1)
+
+    def _find_full(self, sources: Iterable[Site]) -> Site:
+        return next(source for source in sources if not self._has_room(source))
+
     def _is_passable(self, route: _Route) -> bool:
         """Return True if links have room for a read on *route*."""
         return all(any(map(self._has_room, sources)) for sources in route[1].values())
@@ -593,7 +594,7 @@ class _Round:
         """Return True if the ads have no more room for *jobs*; each link has room for one set."""
         is_refused, sources = jobs.turn.is_refused, [site for part in jobs.kind.parts for site in part]
         limit = MAX_OPEN_BYTES / 2 if is_refused else MAX_OPEN_BYTES
-        is_extra = is_refused or not sources or any(self._leased_sets[source] for source in sources)
+        is_extra = is_refused or not sources or any(self._links[source].leases for source in sources)
         return is_extra and self._open_bytes[is_refused] >= limit
 
     def _find_reads(self, size: SetBytes, routes: Sequence[_Route]) -> list[_Read]:
@@ -602,28 +603,26 @@ class _Round:
         The source of each part is the fastest whose link has room, else the fastest.
         """
         reads = []
-        for site, sources_by_part in routes:
-            missing = sum(size.on_disk[part] for part in sources_by_part)
+        for site, rates_by_part in routes:
+            missing = sum(size.on_disk[part] for part in rates_by_part)
             share = max(0.0, 1 - size.partial.get(site, 0) / max(1, missing))
             by_source: dict[Site, float] = {}
-            for part, sources in sources_by_part.items():
-                source = next(filter(self._has_room, sources), sources[0])
-                seconds = share * size.on_disk[part] / self._sites.rate(source, site)
+            for part, rates in rates_by_part.items():
+                source = next(filter(self._has_room, rates), next(iter(rates)))
+                seconds = share * size.on_disk[part] / rates[source]
                 by_source[source] = by_source.get(source, 0.0) + seconds
             reads.append(_Read(sum(by_source.values()), site, by_source, round(missing * share)))
         return sorted(reads)
 
     def _choose_reads(self, jobs: _Jobs, reads: Sequence[_Read], is_short: bool) -> Outlook:
         """Open *jobs* for those of *reads* that are useful and fit; return their outlook."""
-        homes, request, is_refused = jobs.kind.homes, jobs.kind.request, jobs.turn.is_refused
-        nearest = homes or tuple(read.site for read in reads if read.seconds == reads[0].seconds)
+        kind, is_refused = jobs.kind, jobs.turn.is_refused
+        nearest = kind.homes or tuple(read.site for read in reads if read.seconds == reads[0].seconds)
         gains = [read.seconds - reads[0].seconds for read in reads if read.site not in nearest]
-        if not homes and () not in jobs.kind.parts and gains and self._has_time(jobs, nearest, gains[0]):
+        if not kind.homes and () not in kind.parts and gains and self._has_time(jobs, nearest, gains[0]):
             reads = [read for read in reads if read.site in nearest]
-        slots = {read.site: self._count_slots(read.site, request) for read in reads}
-        reads = [
-            read for read in reads if read.site in nearest or self._is_useful(read.site, request, is_short)
-        ]
+        slots = {read.site: self._count_slots(kind, read.site) for read in reads}
+        reads = [read for read in reads if read.site in nearest or self._is_useful(kind, read.site, is_short)]
         best = next((read for read in reads if slots[read.site]), reads[0])
         is_small = not is_refused and self._is_small(best)
         reads = [
@@ -632,13 +631,13 @@ class _Round:
             if (self._is_small(read) if is_small else all(map(self._has_room, read.by_source)))
         ]
         if not reads:
-            full = next(source for source in best.by_source if not self._has_room(source))
-            return Outlook(Reason.TURN, (full,))
-        found = accumulate(slots[read.site] for read in reads)
-        enough = next(
-            (read.seconds for read, count in zip(reads, found, strict=True) if count >= jobs.idle), inf
-        )
-        reads = [read for read in reads if read.seconds <= enough or is_refused]
+            return self._describe_turn(self._find_full(best.by_source))
+        if not is_refused:  # sites with shorter reads may take all jobs
+            reads = [
+                read
+                for read in reads
+                if sum(slots[each.site] for each in reads if each.seconds < read.seconds) < jobs.idle
+            ]
         self._open(jobs, reads, max(1, sum(slots[read.site] for read in reads)), is_whole=is_small)
         return Outlook(Reason.OPEN, tuple(read.site for read in reads))
 
@@ -646,9 +645,9 @@ class _Round:
         """Return True if *read* is shorter than a round, so are the running reads of its sources, and those
         that are allowed leave room.
         """
+        links = [self._links[source] for source in read.by_source]
         return read.seconds <= self._interval and all(
-            self._running[source] < self._interval and self._reserved[source] < self._room
-            for source in read.by_source
+            link.running < self._interval and link.reserved < self._room for link in links
         )
 
     def _open(self, jobs: _Jobs, reads: Sequence[_Read], slots: int, *, is_whole: bool) -> None:
@@ -659,7 +658,10 @@ class _Round:
         """
         by_source = {source: each for read in reversed(reads) for source, each in read.by_source.items()}
         fitting = min(
-            ((self._room - self._reserved[source]) / max(by_source[source], 1) for source in by_source),
+            (
+                (self._room - self._links[source].reserved) / max(each, 1)
+                for source, each in by_source.items()
+            ),
             default=inf,
         )
         lanes: list[int] = []
@@ -670,19 +672,19 @@ class _Round:
                 break
             lanes.append(lane)
             count += more
-        key = str(jobs.group[0])
-        names = (key,) if count == jobs.idle else tuple(f"{key}~{lane}" for lane in lanes)
+        key = jobs.group[0]
+        names = (str(key),) if count == jobs.idle else tuple(f"{key}~{lane}" for lane in lanes)
         openings = {read.site: read.opening for read in reads}
-        self._grant(jobs, Lease(names, tuple(lanes), openings, by_source, min(count, slots), self._now))
+        count = min(count, slots)
+        self._publish(jobs, Lease(names, tuple(lanes), openings, by_source, count, self._now))
+        for source, seconds in by_source.items() if not jobs.turn.is_refused else ():
+            self._links[source].fed.add(key)
+            self._links[source].reserved += seconds * count
 
-    def _grant(self, jobs: _Jobs, lease: Lease) -> None:
-        """Publish *lease*, and reserve its reads unless slots refused its set before."""
+    def _publish(self, jobs: _Jobs, lease: Lease) -> None:
         self._leases[jobs.group] = lease
         self._open_bytes[jobs.turn.is_refused] += sum(len(name) + NAME_BYTES for name in lease.names)
         for site, opening in lease.openings.items():
             self._openings[site].update(dict.fromkeys(lease.names, opening))
-        if not jobs.turn.is_refused:
-            for source, seconds in lease.by_source.items():
-                self._leased_sets[source] += 1
-                self._fed[source].add(jobs.group[0])
-                self._reserved[source] += seconds * lease.jobs
+        for source in lease.by_source if not jobs.turn.is_refused else ():
+            self._links[source].leases += 1

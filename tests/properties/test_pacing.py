@@ -144,7 +144,7 @@ class Model:
         sets = {key: SetBytes(on_disk) for key, on_disk in self.world.sets.items()}
         jobs = [WaitingJobs(key, each) for key, each in lanes.items()]
         mean = fmean(job.run for job in self.world.jobs)
-        return PacedPool(self.now, jobs, sets, slots, reads, lambda source, _: rates.get(source), mean)
+        return PacedPool(self.now, jobs, sets, slots, reads, lambda source, _: rates[source], mean)
 
     def choose(self, site: Site, shown: Openings | None) -> Job | None:
         takers = [job for job in self.waiting if site not in job.refuses]

@@ -36,7 +36,7 @@ from hydrator.reconcile.pacer import (
     read_sets,
     read_waiting,
 )
-from hydrator.reconcile.pacing import SetBytes, WaitingJobs
+from hydrator.reconcile.pacing import RunningRead, SetBytes, WaitingJobs
 from hydrator.reconcile.site_ads import add_openings
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
@@ -134,7 +134,7 @@ def test_running_jobs_read_as_their_slots_offered():
         RunningJobs((60,), DE, str(ONE), offer="read 8 s from GONE"),
     )
     reads = read_reads(load(*jobs, ahead=3), {ONE: SetBytes({(UK,): GB})}, Rates())
-    assert reads == [(ONE, UK, DE, 8, 7), (ONE, UK, DE, 8, 17)]
+    assert reads == [RunningRead(ONE, UK, DE, 8, 7), RunningRead(ONE, UK, DE, 8, 17)]
 
 
 @pytest.mark.parametrize(("key", "seconds"), [(ONE, [8]), (BOTH, []), ("t:forged", [])])
