@@ -90,10 +90,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Slots without a hook", "short", "timeseries", [("hydrator_merge_slots", "{{collector}}")]),
         ("Failures to merge", "ops", "timeseries",
          [(_rate("hydrator_merge_errors_total", "collector"), "{{collector}}")]),
-        ("Share of their time that merges covered", "percentunit", "timeseries", [
-            (('sum by (collector) (rate(hydrator_merge_slot_seconds_total{covered="yes"}[$__rate_interval]))'
-             " / (sum by (collector) (rate(hydrator_merge_slot_seconds_total[$__rate_interval])) > 0)"), "{{collector}}"),
-        ]),
         ("Failures to publish", "ops", "timeseries",
          [(_rate("hydrator_publish_errors_total", "publisher"), "{{publisher}}")]),
         ("Requests by status", "reqps", "timeseries",

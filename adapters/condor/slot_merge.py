@@ -171,42 +171,6 @@ def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, C
     return confirmed, missing
 
 
-class SlotTime:
-    """Slot-seconds with and without the site's attributes at one collector, between two queries.
-
-    Between two queries an update of the startd may remove a merge. LastHeardFrom is the time of this update,
-    since a merge does not change LastHeardFrom. If this object did not record when a merge was sent
-    (another process sent it, or this daemon before a restart), the whole interval counts as time with
-    attributes.
-    """
-
-    def __init__(self) -> None:
-        self._last_measured_at: float | None = None
-        self._covered_since: dict[tuple[str, str], float] = {}
-
-    def measure(self, slots: Iterable[Slot], now: float) -> tuple[float, float]:
-        """Return slot-seconds with and without attributes since the last call; *now* in Unix seconds."""
-        last, self._last_measured_at = self._last_measured_at, now
-        since, self._covered_since = self._covered_since, {}
-        covered = uncovered = 0.0
-        for slot in slots:
-            is_covered = slot.advertised_site is not None and slot.advertised_site == slot.site
-            if is_covered:
-                self._covered_since[slot.key] = since.get(slot.key, now)
-            if last is None or now <= last:
-                continue
-            start_at = max(last, since.get(slot.key, last if is_covered else now))
-            end_at = now if is_covered else min(now, max(start_at, float(slot.last_heard_from)))
-            covered += max(0.0, end_at - start_at)
-            uncovered += (now - last) - max(0.0, end_at - start_at)
-        return covered, uncovered
-
-    def record_merge(self, slots: Iterable[Slot], now: float) -> None:
-        """Record that *slots* have their site's attributes from *now* on."""
-        for slot in slots:
-            self._covered_since[slot.key] = now
-
-
 MAX_BATCH_SLOTS = 500
 MAX_BATCH_BYTES = 8_000_000
 """Bytes of one connection: a collector accepts 1,400 ads of 95 kB a second, and a call has a time limit."""
@@ -246,7 +210,6 @@ class SlotMerger:
         self._refresh = refresh
         self._clock = clock
         self._close_event = threading.Event()
-        self._slot_times: dict[str, SlotTime] = {}
         self._interval = interval
         self._unconfirmed_since: dict[str, datetime] = {}
         self._failed_collectors: set[str] = set()
@@ -267,17 +230,12 @@ class SlotMerger:
         self, collector: str, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> MergeResult:
         slots = self._query_slots(collector)
-        mergeable = select_mergeable_slots(slots, ads)
-        slot_time = self._slot_times.setdefault(collector, SlotTime())
-        covered, uncovered = slot_time.measure(mergeable, self._clock().timestamp())
         confirmed, missing = count_confirmed_merges(slots, self._sent_contents.pop(collector, {}))
         if confirmed or not missing:
             self._unconfirmed_since.pop(collector, None)
         result = MergeResult(
-            slot_count=len(mergeable),
+            slot_count=len(select_mergeable_slots(slots, ads)),
             confirmed_count=confirmed,
-            covered_slot_seconds=covered,
-            uncovered_slot_seconds=uncovered,
             error=self._missing_merges_reason(collector, missing) if missing and not confirmed else None,
         )
         to_withdraw = select_slots_to_withdraw(slots, ads, is_retired)[: self._max_slots]
@@ -338,7 +296,6 @@ class SlotMerger:
         texts = {slot.site or Site(""): "" for slot in target_slots}
         texts |= {site: ads[site].text for site in texts if site in ads}
         since = max((slot.last_heard_from for slot in all_slots), default=0)
-        slot_time = self._slot_times.setdefault(collector, SlotTime())
         max_slots = max(1, min(MAX_BATCH_SLOTS, int(self._slots_per_second)))
         count = 0
         for batch in split_into_batches(target_slots, texts, max_slots, MAX_BATCH_BYTES):
@@ -352,7 +309,5 @@ class SlotMerger:
             for slot in merged_slots:
                 ad = ads.get(slot.site) if slot.site else None
                 self._sent_contents.setdefault(collector, {})[slot] = content_of(ad)
-            if ads:
-                slot_time.record_merge(merged_slots, self._clock().timestamp())
             count += len(names)
         return count

@@ -50,11 +50,6 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
         ),
         ("start",),
     ),
-    (
-        "merge_slot_seconds",
-        "Slot-seconds of slots without a hook, by whether the slots had the site's attributes: yes or no.",
-        ("collector", "covered"),
-    ),
     ("merge_errors", "Runs of the slot merge that failed.", ("collector",)),
     (
         "staging_requests",
@@ -388,8 +383,6 @@ class Metrics:
     def record_merge(self, results: Mapping[str, MergeResult]) -> None:
         """Record one run of the slot merge, by collector; any thread may call this."""
         for collector, result in results.items():
-            self.instruments.count("merge_slot_seconds", collector, "yes", by=result.covered_slot_seconds)
-            self.instruments.count("merge_slot_seconds", collector, "no", by=result.uncovered_slot_seconds)
             if result.error:
                 self.instruments.count("merge_errors", collector)
             else:

@@ -159,8 +159,7 @@ class MergeResult:
     ``slot_count`` counts the slots that the merger updates: those without a hook, at the daemon's
     sites. The merger sent attributes to ``merged_count`` slots and removed them from
     ``withdrawn_count`` slots; the collector does not acknowledge this. In ``confirmed_count`` slots the
-    merger read back the attributes that its previous run sent. Since that run, all slots together had
-    their site's attributes for ``covered_slot_seconds`` and lacked them for ``uncovered_slot_seconds``.
+    merger read back the attributes that its previous run sent.
     ``error`` is the reason why the run ended early.
     """
 
@@ -168,8 +167,6 @@ class MergeResult:
     merged_count: int = 0
     withdrawn_count: int = 0
     confirmed_count: int = 0
-    covered_slot_seconds: float = 0.0
-    uncovered_slot_seconds: float = 0.0
     error: str | None = None
 
 

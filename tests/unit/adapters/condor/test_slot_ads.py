@@ -1,4 +1,4 @@
-"""Selection of slots for a merge, and the time for which they carried one; no pool is needed."""
+"""Selection of slots for a merge; no pool is needed."""
 
 from datetime import timedelta
 
@@ -7,7 +7,6 @@ import pytest
 from adapters.condor.slot_merge import (
     SLOT_ATTRIBUTES,
     Slot,
-    SlotTime,
     content_of,
     count_confirmed_merges,
     parse_slots,
@@ -128,44 +127,6 @@ def test_batches_are_bounded_by_number_and_by_size_and_none_is_empty():
     assert [len(batch) for batch in split_into_batches(slots, {CAM: "x" * 10}, 100, 20)] == [2, 2, 2, 1]
     assert [len(batch) for batch in split_into_batches(slots[:2], {CAM: "x" * 10}, 100, 5)] == [1, 1]
     assert split_into_batches([], {}, 3, 1000) == []
-
-
-def test_slot_with_attributes_at_both_queries_counts_as_covered_between_them():
-    time = SlotTime()
-    assert time.measure([carrying()], 1000) == (0, 0)
-    assert time.measure([carrying()], 1060) == (60, 0)
-
-
-def test_slot_counts_as_covered_until_the_startd_update_that_removed_the_merge():
-    time = SlotTime()
-    time.measure([slot(heard=990)], 1000)
-    time.record_merge([slot()], 1000)
-    assert time.measure([slot(heard=1045)], 1060) == (45, 15)
-    assert time.measure([slot(heard=1045)], 1070) == (0, 10)  # and never merged since
-
-
-def test_merge_covers_a_slot_from_the_time_it_was_sent():
-    time = SlotTime()
-    time.measure([slot()], 1000)
-    time.record_merge([slot()], 1030)
-    assert time.measure([carrying()], 1060) == (30, 30)
-    assert time.measure([carrying()], 1120) == (60, 0)
-
-
-def test_attributes_of_another_site_cover_nothing():
-    time = SlotTime()
-    time.measure([slot(site="RAL")], 1000)
-    assert time.measure([carrying(site="RAL", told="CAM")], 1060) == (0, 60)
-
-
-def test_clock_steps_and_clock_differences_count_no_slot_time_twice():
-    time = SlotTime()
-    time.measure([carrying()], 1000)
-    assert time.measure([carrying()], 900) == (0, 0)
-    time.record_merge([slot()], 900)
-    assert time.measure([slot(heard=5000)], 960) == (60, 0)
-    time.record_merge([slot()], 960)
-    assert time.measure([slot(heard=3)], 1020) == (0, 60)
 
 
 def test_merge_is_confirmed_if_visible_and_missing_if_the_slot_sent_no_update():
