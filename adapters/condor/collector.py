@@ -24,22 +24,60 @@ IDENTITY: Final = "AuthenticatedIdentity"
 UNAUTHENTICATED: Final = "unauthenticated@unmapped"
 
 
-class OwnIdentities:
-    """The identities of this daemon.
+class CollectorPublisher:
+    """A ``Publisher`` that sends ads to the collector by UPDATE_AD_GENERIC and reads them back by queries.
 
-    The collectors return this daemon's identity (as for ``condor_ping``). This object queries the identity
-    at the first ad, and again when an ad has another identity: a renewed token may have changed this
-    daemon's identity.
+    The ad's ``Name`` is the site's name.
 
-    Args:
-        client: the client that queries the collectors.
+    An ad expires *lifetime* after the daemon sent it. The collector removes expired ads only every
+    CLASSAD_LIFETIME (900 s). ``received_at`` is a time of the local clock. To convert the collector's
+    times, each update measures the difference between both clocks.
+
+    Any client that the collector authorizes for DAEMON may write such ads. So this daemon ignores an ad if
+    the sender is not this daemon, or if the ad's numbers are impossible. ``rejected`` has the ignored ads,
+    with the reasons. The collectors return this daemon's identity (as for ``condor_ping``). It is queried at
+    the first ad, and again when an ad has another identity: a renewed token may have changed it.
     """
 
-    def __init__(self, client: CollectorClient) -> None:
+    def __init__(
+        self,
+        client: CollectorClient,
+        *,
+        name: str = "collector",
+        lifetime: timedelta,
+        clock: Clock,
+    ) -> None:
         self._client = client
+        self.name = name
+        self._lifetime = lifetime
+        self._clock = clock
+        self._skew = timedelta(0)
         self._own_identities: frozenset[str] = frozenset()
+        self.rejected: Mapping[str, str] = {}
 
-    def foreign_sender_reasons(self, ads: Collection[Mapping[str, Any]]) -> list[str | None]:
+    def published(self) -> Mapping[Site, PublishedAd]:
+        with self._translate_errors():
+            ads = self._client.site_ads()
+            foreign = self._foreign_sender_reasons(ads)
+        readers = [
+            (ad["Name"], partial(self._parse_ad, ad, reason)) for ad, reason in zip(ads, foreign, strict=True)
+        ]
+        adopted, self.rejected = read_back(readers)
+        return adopted
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        texts = [(ad.site, ad.text) for ad in ads]
+        with self._translate_errors():
+            last_heard_from = self._client.advertise(texts, self._lifetime)
+        received_at = valid_time(last_heard_from)
+        if received_at is not None:
+            self._skew = _significant_skew(received_at - self._clock())
+
+    def withdraw(self, sites: AbstractSet[Site]) -> None:
+        with self._translate_errors():
+            self._client.invalidate(sorted(sites))
+
+    def _foreign_sender_reasons(self, ads: Collection[Mapping[str, Any]]) -> list[str | None]:
         """Return, for each of *ads*, the reason why this daemon did not send it; None if this daemon sent it.
 
         Raises:
@@ -63,59 +101,6 @@ class OwnIdentities:
         if not identities and failure:
             raise failure
         return frozenset(identities)
-
-
-class CollectorPublisher:
-    """A ``Publisher`` that sends ads to the collector by UPDATE_AD_GENERIC and reads them back by queries.
-
-    The ad's ``Name`` is the site's name.
-
-    An ad expires *lifetime* after the daemon sent it. The collector removes expired ads only every
-    CLASSAD_LIFETIME (900 s). ``received_at`` is a time of the local clock. To convert the collector's
-    times, each update measures the difference between both clocks.
-
-    Any client that the collector authorizes for DAEMON may write such ads. So this daemon ignores an ad if
-    the sender is neither this daemon nor one of *identities*, or if the ad's numbers are impossible.
-    ``rejected`` has the ignored ads, with the reasons.
-    """
-
-    def __init__(
-        self,
-        client: CollectorClient,
-        *,
-        name: str = "collector",
-        lifetime: timedelta,
-        clock: Clock,
-    ) -> None:
-        self._client = client
-        self.name = name
-        self._lifetime = lifetime
-        self._clock = clock
-        self._skew = timedelta(0)
-        self._identities = OwnIdentities(client)
-        self.rejected: Mapping[str, str] = {}
-
-    def published(self) -> Mapping[Site, PublishedAd]:
-        with self._translate_errors():
-            ads = self._client.site_ads()
-            foreign = self._identities.foreign_sender_reasons(ads)
-        readers = [
-            (ad["Name"], partial(self._parse_ad, ad, reason)) for ad, reason in zip(ads, foreign, strict=True)
-        ]
-        adopted, self.rejected = read_back(readers)
-        return adopted
-
-    def publish(self, ads: Sequence[SiteAd]) -> None:
-        texts = [(ad.site, ad.text) for ad in ads]
-        with self._translate_errors():
-            last_heard_from = self._client.advertise(texts, self._lifetime)
-        received_at = valid_time(last_heard_from)
-        if received_at is not None:
-            self._skew = _significant_skew(received_at - self._clock())
-
-    def withdraw(self, sites: AbstractSet[Site]) -> None:
-        with self._translate_errors():
-            self._client.invalidate(sorted(sites))
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

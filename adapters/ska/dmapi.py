@@ -241,8 +241,8 @@ class DmapiCatalogue:
             sites, closure_reason = self._location_sites(poll, location)
             if not sites:
                 poll.unmapped_storages.add(location.storage)
-            state, fraction = self._location_state(did, location, size)
-            provenance = Provenance(closure_reason or _state_reason(location, size))
+            state, fraction, reason = self._location_state(did, location, size)
+            provenance = Provenance(closure_reason or reason)
             if closure_reason:  # the location is closed: it still has the files, but no job can read them
                 state, fraction = DatasetState.UNAVAILABLE, 0.0
             if state is None:
@@ -264,20 +264,22 @@ class DmapiCatalogue:
 
     def _location_state(
         self, did: Did, location: Location, size: DatasetSize | None
-    ) -> tuple[DatasetState | None, float | None]:
-        """Return the state and fraction of a location.
+    ) -> tuple[DatasetState | None, float | None, str]:
+        """Return the state and fraction of a location, and the reason.
 
         Count the files if the dataset's number of files is final; else use ``bare_location``.
         """
         if location.is_dataset is False or (size and size.kind == "FILE"):
-            return DatasetState.AVAILABLE, 1.0
+            return DatasetState.AVAILABLE, 1.0, "a single file is complete where it is"
         if size is None or size.file_count is None or not size.is_settled:
-            return self._settings.bare_location, None
+            kind = "an open dataset" if size is not None and size.kind == "DATASET" else "a container"
+            return self._settings.bare_location, None, f"{kind} cannot be counted"
         if location.file_count > size.file_count:
             counts = f"{size.file_count} files, and {location.file_count} of them are at {location.storage}"
             raise CatalogueGarbled(self.name, f"{did} has {counts}")
         fraction = location.file_count / size.file_count
-        return (DatasetState.AVAILABLE if fraction == 1.0 else DatasetState.PARTIAL), fraction
+        state = DatasetState.AVAILABLE if fraction == 1.0 else DatasetState.PARTIAL
+        return state, fraction, f"{location.file_count} of {size.file_count} files, by GET /metadata"
 
     def _location_sites(self, poll: _DmapiPoll, location: Location) -> tuple[frozenset[Site], str]:
         """Return the sites that read a location, and why the location is closed; '' if it is open."""
@@ -326,13 +328,3 @@ class DmapiCatalogue:
             else reading
             for did, reading in readings.items()
         }
-
-
-def _state_reason(location: Location, size: DatasetSize | None) -> str:
-    """Return the reason for the state of a location."""
-    if location.is_dataset is False or (size and size.kind == "FILE"):
-        return "a single file is complete where it is"
-    if size is None or size.file_count is None or not size.is_settled:
-        is_open = size is not None and size.kind == "DATASET"
-        return "an open dataset cannot be counted" if is_open else "a container cannot be counted"
-    return f"{location.file_count} of {size.file_count} files, by GET /metadata"

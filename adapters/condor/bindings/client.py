@@ -241,8 +241,8 @@ class MatchClient(DaemonClient):
     ) -> Ad:
         """Evaluate the match of a job with every slot, clause by clause, with the library of the negotiator.
 
-        Query all configured collectors; at least one must answer. Omit data slots, on which HTCondor 25
-        keeps common input files.
+        Query all configured collectors; at least one must answer. Omit dynamic slots, which jobs already
+        use, and data slots, on which HTCondor 25 keeps common input files.
 
         Args:
             job: the text of each attribute's expression.
@@ -258,12 +258,12 @@ class MatchClient(DaemonClient):
             ``clauses``: the texts that Requirements joins by ``&&``. ``requests``: by resource, the value
             of ``RequestCpus`` and so on. ``groups``: alike slots with their number ``slots``, an
             ``example``, ``site``, ``advertised_site`` (DataLocalitySite), ``generation``, ``as_of``,
-            ``via``, ``state``, ``partitionable``, ``dynamic``, ``requirements`` (text), ``theirs`` (the
-            slots' own clauses), ``job_values`` and ``slot_values`` ("true", "false", "undefined" or
-            "error", in the order of the clauses), ``matches``. Groups of partitionable slots also have
-            ``job_values_empty`` and ``slot_values_empty``: the values if no resource of the slot were in
-            use. ``facts`` has the values of *facts*, None if a value is not a scalar. ``largest_resources``
-            is the most that one slot of the group has of each resource.
+            ``state``, ``partitionable``, ``theirs`` (the slots' own clauses), ``job_values`` and
+            ``slot_values`` ("true", "false", "undefined" or "error", in the order of the clauses) and
+            ``matches``. Groups of partitionable slots also have ``job_values_empty`` and
+            ``slot_values_empty``: the values if no resource of the slot were in use. ``facts`` has the values
+            of *facts*, None if a value is not a scalar. ``largest_resources`` is the most that one slot of
+            the group has of each resource.
         """
         query = {"facts": facts, "site_attributes": site_attributes, "atomic_attributes": atomic_attributes}
         return dict(self._call("evaluate_match", job=job, flock=flock, **query))

@@ -13,13 +13,9 @@ from .library import SITE_WIDE_ATTRIBUTES, Ad, Bindings, CallError, describe_den
 SITE_AD_TYPE = "DataLocality"
 SITE_AD_ATTRIBUTES = (
     "Name",
-    contract.SITE,
     contract.GENERATION,
     contract.AS_OF,
     contract.OPEN_UNTIL,
-    contract.TRUNCATED,
-    contract.VERSION,
-    "ClassAdLifetime",
     "LastHeardFrom",
     "AuthenticatedIdentity",
 )

@@ -214,7 +214,6 @@ class JobMatch:
 
     def _evaluate_slot(self, slot: Any) -> Ad:
         """Return the values that define a group of alike slots: site, kind, and the value of every clause."""
-        text = expression_text(slot, "Requirements") if "Requirements" in slot else "undefined"
         theirs = split_into_clauses("Requirements", self._text_reader(slot), ())
         site = next(
             (value for name in self._site_attributes if (value := self._evaluate_scalar(name, slot))), None
@@ -223,13 +222,10 @@ class JobMatch:
             "site": site if site is None else str(site),
             "advertised_site": self._evaluate_scalar(contract.SITE, slot),
             "generation": self._evaluate_scalar(contract.GENERATION, slot),
-            "via": self._evaluate_scalar(contract.SOURCE, slot),
             "state": self._slot_state(slot),
             "broken_reason": self._evaluate_scalar("SlotBrokenReason", slot),
             "hook_error": self._evaluate_scalar(contract.ERROR, slot),
             "partitionable": self._evaluate_scalar("PartitionableSlot", slot) is True,
-            "dynamic": self._evaluate_scalar("DynamicSlot", slot) is True,
-            "requirements": text,
             "theirs": theirs,
             "job_values": [self._truth_value(clause, self._job, slot) for clause in self._clauses],
             "slot_values": [self._truth_value(clause, slot, self._job) for clause in theirs],
@@ -353,13 +349,11 @@ MATCH_SLOT_ATTRIBUTES = (
     "Name",
     "State",
     "PartitionableSlot",
-    "DynamicSlot",
     "Requirements",
     contract.SITE,
     contract.AS_OF,
     contract.GENERATION,
     contract.VERSION,
-    contract.SOURCE,
     contract.ERROR,
     "SlotBrokenReason",
     "Draining",
@@ -499,18 +493,14 @@ class MatchCalls(Bindings):
         matches = [SiteMatcher(self.classad, self._build_job_ad(job), site_attributes) for job in jobs]
         attributes = set().union(*(match.slot_attributes for match in matches))
         query = self._build_slot_query(self.collector_addresses() or [""])
-        pairs = self._fetch_match_slots(
-            lambda names, constraint: query(names, f"({constraint}) && {NOT_DYNAMIC_SLOT}"),
-            attributes,
-            site_attributes,
-        )
+        pairs = self._fetch_match_slots(query, attributes, site_attributes)
         return [match.evaluate_slots(pairs) for match in matches]
 
     def _build_slot_query(self, addresses: Sequence[str]) -> SlotQuery:
         """Return a function that queries the slots of all collectors at *addresses*, each slot once.
 
-        The function skips a collector that did not answer an earlier query. At least one collector must
-        answer.
+        The function leaves out dynamic slots, which jobs already use. It skips a collector that did not
+        answer an earlier query. At least one collector must answer.
         """
         responsive = list(addresses)
 
@@ -519,7 +509,7 @@ class MatchCalls(Bindings):
             failures: dict[str, CallError] = {}
             for address in responsive:
                 try:
-                    ads = self.query_ads("Slot", attributes, constraint, address)
+                    ads = self.query_ads("Slot", attributes, f"({constraint}) && {NOT_DYNAMIC_SLOT}", address)
                 except CallError as failure:
                     failures[address] = failure
                     continue

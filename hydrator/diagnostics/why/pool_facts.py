@@ -335,12 +335,8 @@ def _usable_expression(did: Did) -> str:
 
 
 def parse_slot_groups(match_result: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
-    """Parse the slots in an answer of ``evaluate_match``. Leave out dynamic slots, which jobs already use."""
-    return [
-        _parse_slot_group(row, match_result["clauses"], dids)
-        for row in match_result["groups"]
-        if not row["dynamic"]
-    ]
+    """Parse the slots in an answer of ``evaluate_match``."""
+    return [_parse_slot_group(row, match_result["clauses"], dids) for row in match_result["groups"]]
 
 
 def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequence[Did]) -> SlotGroup:

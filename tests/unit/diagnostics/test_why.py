@@ -740,15 +740,15 @@ class FakePool:
         self.judged.append(dict(job))
         self.flocked = tuple(flock)
         group = {
-            "site": "CAM", "advertised_site": None, "generation": 1, "as_of": None, "via": None,
-            "state": "Unclaimed", "partitionable": False, "dynamic": False, "theirs": [],
+            "site": "CAM", "advertised_site": None, "generation": 1, "as_of": None,
+            "state": "Unclaimed", "partitionable": False, "theirs": [],
             "job_values": ["false"], "slot_values": [], "matches": False, "largest_resources": {},
             "facts": [None] * len(facts), "slots": 1, "example": "slot1@x",
         }  # fmt: skip
         return {
             "clauses": [f"MY.{HERE_ATTRIBUTE}"],
             "requests": {},
-            "groups": [group, {**group, "dynamic": True}],
+            "groups": [group],
         }
 
 

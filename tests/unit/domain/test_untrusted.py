@@ -102,8 +102,8 @@ def test_why_survives_any_number_in_a_job(name, text, status):
 
 def group(**given: Any) -> dict[str, Any]:
     return {
-        "site": "CAM", "advertised_site": "CAM", "generation": 7, "as_of": 7, "via": "hook", "slots": 1,
-        "state": "Unclaimed", "example": "slot1@a", "dynamic": False, "partitionable": False,
+        "site": "CAM", "advertised_site": "CAM", "generation": 7, "as_of": 7, "slots": 1,
+        "state": "Unclaimed", "example": "slot1@a", "partitionable": False,
         "matches": False, "theirs": [], "job_values": [], "slot_values": [], "largest_resources": {},
         "facts": [*FACTS.values()], **given,
     }  # fmt: skip

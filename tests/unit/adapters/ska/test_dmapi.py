@@ -179,16 +179,17 @@ def test_the_same_file_under_two_protocols_counts_once():
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "state"),
+    ("kind", "settings", "state", "reason"),
     [
-        ({"is_open": True}, {"bare_location": PARTIAL}, PARTIAL),
-        ({"is_open": True}, {"bare_location": AVAILABLE}, AVAILABLE),
-        ({"kind": "CONTAINER"}, {}, PARTIAL),
+        ({"is_open": True}, {"bare_location": PARTIAL}, PARTIAL, "an open dataset cannot be counted"),
+        ({"is_open": True}, {"bare_location": AVAILABLE}, AVAILABLE, "an open dataset cannot be counted"),
+        ({"kind": "CONTAINER"}, {}, PARTIAL, "a container cannot be counted"),
     ],
 )
-def test_an_uncounted_location_has_the_configured_state(standin, opened, kind, settings, state):
+def test_an_uncounted_location_has_the_configured_state(standin, opened, kind, settings, state, reason):
     standin.put(L1, 4, {"SPSRC_STORM": 4}, **kind)
-    assert read_replicas(opened(**settings)) == {("ESPSRC", state, None)}
+    [one] = opened(**settings).read({L1}).readings[L1].replicas
+    assert (one.site, one.state, one.fraction, one.provenance.reason) == ("ESPSRC", state, None, reason)
 
 
 def test_an_uncounted_location_may_make_its_site_unreachable(standin, opened):

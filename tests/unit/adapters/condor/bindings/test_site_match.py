@@ -3,7 +3,7 @@
 import classad2
 import pytest
 
-from adapters.condor.bindings.match_calls import SiteMatcher
+from adapters.condor.bindings.match_calls import MatchCalls, SiteMatcher
 
 SITES = ["DataLocalitySite", "GLIDEIN_Site"]
 HERE = "((TARGET.DataLocalitySets[MY.DataLocalityKey] >= 1.0) =?= true)"
@@ -85,3 +85,15 @@ def test_an_odd_slot_or_job_matches_nothing():
     assert evaluate(job(requirements="error"), slot("CAM"))["sites"] == []
     assert evaluate(job(), slot("CAM", start="error"))["sites"] == []
     assert evaluate(job(DataLocalityKey=5), slot("CAM"))["matches_now"] is False
+
+
+def test_no_match_looks_at_dynamic_slots_which_jobs_already_use():
+    calls, constraints = object.__new__(MatchCalls), []
+    calls.classad, calls.collector_addresses = classad2, lambda: ["cm"]
+    calls.query_ads = lambda kind, names, constraint, address: constraints.append(constraint) or []
+    calls.evaluate_sites([{"Requirements": "true"}], SITES)
+    calls.evaluate_match({"Requirements": "true"}, (), SITES, (), ["other"])
+    assert len(constraints) == 3
+    for text in constraints:
+        shown = [classad2.ExprTree(text).eval(classad2.ClassAd(ad)) for ad in ({}, {"DynamicSlot": True})]
+        assert shown == [True, False]
