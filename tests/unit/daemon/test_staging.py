@@ -131,12 +131,6 @@ def test_a_daemon_that_ends_asks_nothing(tmp_path, store):
     assert daemon.world.stager.calls == []
 
 
-def test_an_overview_of_another_version_is_none(store):
-    assert store.load_report(STAGING_REPORT, StagingOverview) is None
-    store.save_reports({STAGING_REPORT: {"as_of": 3}})
-    assert store.load_report(STAGING_REPORT, StagingOverview) is None
-
-
 def test_a_step_counts_its_requests_once(tmp_path, store):
     daemon = Daemon(tmp_path, store)
     daemon.step()

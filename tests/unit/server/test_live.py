@@ -1,7 +1,8 @@
 """Renewal of open pages: a version that changes with their content, only for clients that may read."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
 
 import httpx
 import pytest
@@ -16,21 +17,14 @@ pytestmark = pytest.mark.outside
 STATE = server_state({}, Snapshot({}), None, None, NOON)
 
 
-class Served:
-    """A server whose version the test changes."""
-
-    def __init__(self, authenticator: TokenAuthenticator | None = None) -> None:
-        self.version: object = 1
-        self.server = server_of(lambda: STATE, authenticator=authenticator, get_version=lambda: self.version)
-
-    def __enter__(self) -> Self:
-        self.server.start()
-        self.client = httpx.Client(base_url=self.server.url, trust_env=False, timeout=60)
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.client.close()
-        self.server.stop()
+@contextmanager
+def served(**parts) -> Iterator[httpx.Client]:
+    """A client of a server with these parts."""
+    with (
+        server_of(lambda: STATE, **parts) as server,
+        httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client,
+    ):
+        yield client
 
 
 @dataclass(frozen=True)
@@ -41,16 +35,16 @@ class Part:
 
 
 def test_the_version_changes_with_the_content_and_is_that_of_the_page():
-    with Served() as served:
-        seen = []
-        for version in ((NOON, Part(1)), (NOON, Part(2)), (NOON, Part(2)), (None, Part(2))):
-            served.version = version
-            answer = served.client.get("/live")
+    version, seen = [], []
+    with served(get_version=lambda: version[-1]) as client:
+        for each in ((NOON, Part(1)), (NOON, Part(2)), (NOON, Part(2)), (None, Part(2))):
+            version.append(each)
+            answer = client.get("/live")
             assert answer.headers["Cache-Control"] == "no-store"
-            assert f'data-version="{answer.text}"' in served.client.get("/").text
+            assert f'data-version="{answer.text}"' in client.get("/").text
             seen.append(answer.text)
-        assert seen[1] == seen[2]
-        assert len(set(seen)) == 3
+    assert seen[1] == seen[2]
+    assert len(set(seen)) == 3
 
 
 def test_the_version_needs_a_token_for_reading_and_the_script_needs_none(tmp_path):
@@ -59,20 +53,20 @@ def test_the_version_needs_a_token_for_reading_and_the_script_needs_none(tmp_pat
     site_token, site_grant = create_token(Role.SITE, CAM, "2026-11-21")
     file.write_text(grant.line + site_grant.line)
     file.chmod(0o600)
-    with Served(TokenAuthenticator.open(file)) as served:
+    with served(authenticator=TokenAuthenticator.open(file)) as client:
         statuses = [
-            served.client.get("/live", headers={"Authorization": f"Bearer {each}"} if each else {})
+            client.get("/live", headers={"Authorization": f"Bearer {each}"} if each else {})
             for each in ("", site_token, token)
         ]
         assert [each.status_code for each in statuses] == [401, 403, 200]
-        script = served.client.get("/page.js")
+        script = client.get("/page.js")
         assert script.status_code == 200
         assert script.headers["Content-Type"] == "text/javascript; charset=utf-8"
         assert "immutable" in script.headers["Cache-Control"]
 
 
 def test_a_page_without_scripts_loads_itself_again_every_minute():
-    with Served() as served:
-        text = served.client.get("/").text
+    with served() as client:
+        text = client.get("/").text
         assert '<noscript><meta http-equiv="refresh" content="60"></noscript>' in text
         assert "This page loads itself again every minute." in text
