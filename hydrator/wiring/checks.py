@@ -44,15 +44,13 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         is_merging=settings.publish.slot_merge,
         merge_interval_seconds=settings.daemon.step_seconds,
         now=to_unix(system_clock()),
-        secret_findings=[
-            *examine_secrets(find_files(settings)),
-            *(examine_credential(one, system_clock()) for one in read_credentials(settings, parts)),
-        ],
         daemon_findings=[
             *_examine_daemon(settings, parts),
             *check_memory(_memory_limit(), needed_memory(settings, len(parts.pool.collectors))),
             *check_virtual_organisations({one.name: (one.url, one.vo or "") for one in rucio}),
             *_examine_rates(settings),
+            *examine_secrets(find_files(settings)),
+            *(examine_credential(one, system_clock()) for one in read_credentials(settings, parts)),
         ],
         stagers=tuple(parts.staging.stagers.values()),
         asking_catalogues=frozenset(

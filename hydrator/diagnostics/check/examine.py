@@ -37,7 +37,6 @@ def examine(inputs: CheckInputs) -> list[Finding]:
     findings = [
         *check_packages(importlib.metadata.packages_distributions()),
         *inputs.daemon_findings,
-        *inputs.secret_findings,
     ]
     sites: set[Site] = set()
     for catalogue in inputs.catalogues:

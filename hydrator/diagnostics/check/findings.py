@@ -96,7 +96,6 @@ class CheckInputs:
     is_advertising: bool
     collectors: Mapping[str, CheckPoolClient] = field(default_factory=dict)
     """The client of each collector if there are several; the key is the subject of its findings."""
-    secret_findings: Sequence[Finding] = ()
     sites_file: Path | None = None
     is_merging: bool = False
     merge_interval_seconds: float = 60
@@ -104,6 +103,7 @@ class CheckInputs:
     now: int = 0
     """Time of this check, Unix s."""
     daemon_findings: Sequence[Finding] = ()
+    """Findings in the daemon's state, memory, rates and secrets, which need no other service."""
     stagers: "Sequence[Stager]" = ()
     """The catalogues that accept requests; none if staging is off."""
     asking_catalogues: frozenset[str] = frozenset()

@@ -46,7 +46,6 @@ def explain(
         matching_sites=matches,
         could_run=(is_idle and bool(matches) and not block_reason)
         or job.status in {JobStatus.RUNNING, JobStatus.TRANSFERRING, JobStatus.COMPLETED},
-        block_reason=block_reason,
         notes=list_notes(job, now),
         wait=wait_text(job, now, groups, knowledge),
         funnel=funnel(job, groups, now),

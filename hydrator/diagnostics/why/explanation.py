@@ -119,7 +119,6 @@ class JobExplanation:
         funnel: number of slots that remain after each cause of a mismatch.
         remedy: the cheapest change that lets the job match.
         sites: each site, with the obstacles at the site.
-        block_reason: limit or priority that keeps the job from slots that match.
         staging: requests of the daemon for the job's data, or the reason why there is none; empty without
             staging.
     """
@@ -133,5 +132,4 @@ class JobExplanation:
     funnel: str = ""
     remedy: str | None = None
     sites: tuple[SiteMatch, ...] = ()
-    block_reason: str | None = None
     staging: tuple[str, ...] = ()

@@ -134,10 +134,8 @@ class SlotGroup:
 
     site: Site
     slots: int
-    example: str
     state: str | None
     generation: int | None
-    as_of: UnixTime | None
     job_clauses: tuple[Clause, ...]
     slot_clauses: tuple[Clause, ...]
     is_match: bool
@@ -352,10 +350,8 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
     return SlotGroup(
         site=Site(str(row["advertised_site"] or row["site"] or NO_SITE)),
         slots=row["slots"],
-        example=row["example"],
         state=row["state"],
         generation=_to_integer(row["generation"]),
-        as_of=_to_integer(row["as_of"]),
         job_clauses=values("job", clauses),
         slot_clauses=values("slot", row["theirs"]),
         is_match=row["matches"],

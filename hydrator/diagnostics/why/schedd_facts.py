@@ -41,11 +41,6 @@ def fetch_schedd_facts(pool: DaemonProbe, schedd: str, ad: Mapping[str, Any]) ->
     config: Mapping[str, str | None] = {}
     with suppress(PoolError):
         config = pool.config_of("schedd", list(_SETTINGS), schedd)
-    return parse_schedd_facts(config, ad)
-
-
-def parse_schedd_facts(config: Mapping[str, str | None], ad: Mapping[str, Any]) -> ScheddFacts:
-    """Parse the values that a schedd has for the settings in ``_SETTINGS``, and its *ad*."""
     flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
     return ScheddFacts(
         flock_collectors=tuple(dict.fromkeys(flocks_to)),

@@ -30,7 +30,7 @@ from hydrator.diagnostics.why.pool_facts import (
     parse_job,
 )
 from hydrator.diagnostics.why.render import render_answer
-from hydrator.diagnostics.why.schedd_facts import parse_schedd_facts
+from hydrator.diagnostics.why.schedd_facts import fetch_schedd_facts
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import hash_key, set_key
 from hydrator.domain.ads.expressions import START_TEXT
@@ -74,7 +74,7 @@ def slots(
 ) -> SlotGroup:
     matches = all(clause.is_true for clause in (*clauses, *start))
     known = {did: told or SlotDatasetState(matches) for did in (L1, L2)}
-    group = SlotGroup(site, number, "slot1@x", "Unclaimed", 1, 0, clauses, tuple(start), matches, known)
+    group = SlotGroup(site, number, "Unclaimed", 1, clauses, tuple(start), matches, known)
     return replace(group, **more)
 
 
@@ -894,7 +894,9 @@ def test_schedd_is_queried_for_flocking_and_limits_of_matches(value, is_on):
 
 
 def test_flocking_uses_only_pools_of_the_schedds_own_list():
-    facts = parse_schedd_facts({"FLOCK_COLLECTOR_HOSTS": "cm2, cm3", "FLOCK_BY_DEFAULT": "False"}, {})
+    pool = FakePool()
+    pool.config = {"FLOCK_COLLECTOR_HOSTS": "cm2, cm3", "FLOCK_BY_DEFAULT": "False"}
+    facts = fetch_schedd_facts(pool, "a", {})
     assert facts.pools_of("CM3, evil.example") == ("cm3",)
     assert facts.pools_of(None) == ()
 
