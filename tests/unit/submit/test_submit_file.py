@@ -284,12 +284,12 @@ def stand_in(tool: Path, script: str = 'printf "%s\\n" "$@"') -> Path:
     return write_program(tool, f"#!/bin/sh\n{script}\n")
 
 
-def told(folder: Path, *words: str) -> tuple[list[str], str]:
-    """Return what a stand-in for condor_submit is told by wrap, in a process of its own, and stderr."""
-    command = [sys.executable, "-m", "hydrator.cli", "submit", "wrap", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 7, done.stderr
-    return done.stdout.splitlines(), done.stderr
+def told(folder: Path, *words: str, script: str = 'printf "%s\\n" "$@"') -> tuple[list[str], str]:
+    """Return what wrap tells a stand-in for condor_submit that exits with 7, and stderr."""
+    tool = str(stand_in(folder / "condor_submit", f"{script}; exit 7"))
+    at = words.index("--") + 1
+    done = hydrator("wrap", *words[:at], tool, *words[at:], cwd=folder, status=7)
+    return done.stdout.decode().splitlines(), done.stderr.decode()
 
 
 @pytest.fixture
@@ -421,8 +421,7 @@ def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path,
     for name in ("x.sub", "x=x.sub"):
         (tmp_path / name).write_text("executable = x\n")
     (tmp_path / "own.sub").write_text(f"{OWN}\n")
-    tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
-    assert told(tmp_path, "-d", str(A), "--", str(tool), *words)[0] == passed
+    assert told(tmp_path, "-d", str(A), "--", *words)[0] == passed
 
 
 @pytest.mark.outside
@@ -433,10 +432,8 @@ def test_wrap_passes_names_that_are_not_utf_8_as_they_are(tmp_path):
         ("condor_submit", b"\xe9.sub", b"\xe9.sub\n"),
         ("condor_submit_dag", b"\xe9.dag", b"\xe9.hydrator.dag\n"),
     ):
-        command = [sys.executable, "-m", "hydrator.cli", "submit", "wrap", "-d", "o:1", "--"]
-        words = [*command, str(stand_in(tmp_path / tool)), os.fsdecode(name)]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=True)
-        assert done.stdout.startswith(passed)
+        words = ("-d", "o:1", "--", str(stand_in(tmp_path / tool)), os.fsdecode(name))
+        assert hydrator("wrap", *words, cwd=tmp_path).stdout.startswith(passed)
 
 
 @pytest.mark.outside
@@ -518,11 +515,10 @@ def test_list_too_long_for_an_argument_goes_by_a_temporary_copy(tmp_path):
     (tmp_path / "x.sub").write_text("queue\n")
     victim = tmp_path / ".x.sub.hydrator"
     victim.write_text("mine")
-    tool = stand_in(tmp_path / "condor_submit", 'cat "$2"; exit 7')
     (tmp_path / "list").write_text("".join(f"o:{'x' * 50}{number}\n" for number in range(2500)))
-    submitted, _ = told(tmp_path, "--datasets-file", "list", "--", str(tool), "-verbose", "x.sub")
+    submitted, _ = told(tmp_path, "--datasets-file", "list", "--", "-verbose", "x.sub", script='cat "$2"')
     assert submitted[0].startswith("+RequiredDatasets = {")
-    assert {path.name for path in tmp_path.iterdir()} == {"x.sub", "list", victim.name, tool.name}
+    assert {path.name for path in tmp_path.iterdir()} == {"x.sub", "list", victim.name, "condor_submit"}
     assert victim.read_text() == "mine"
 
 
@@ -691,8 +687,7 @@ def test_gpu_lines_of_a_node_are_appended_to_its_description(nested):
 @pytest.mark.outside
 def test_gpu_lines_of_a_submit_file_are_passed_by_append(tmp_path):
     (tmp_path / "x.sub").write_text("executable = a\nqueue\n")
-    tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
-    words, _ = told(tmp_path, "--gpu", "prefer", "--", str(tool), "x.sub")
+    words, _ = told(tmp_path, "--gpu", "prefer", "--", "x.sub")
     assert words[1::2] == ["-append"] * (len(words) // 2)
     assert "request_cpus = ((TARGET.GPUs >= 1) =?= true) ? 4 : 16" in words
     assert words[0] == "x.sub"
@@ -720,7 +715,6 @@ def test_quoted_node_name_may_be_given_without_quotes(tmp_path):
 @pytest.mark.outside
 def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
     (tmp_path / "x.sub").write_text("include command : /bin/true\nexecutable = a\nqueue\n")
-    tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
-    words, notice = told(tmp_path, "-d", "o:1,o:2", "--", str(tool), "x.sub")
+    words, notice = told(tmp_path, "-d", "o:1,o:2", "--", "x.sub")
     assert words == ['MY.RequiredDatasets={"o:1", "o:2"}', "x.sub"]
     assert "that list replaces the new one, and DataLocalityKey is left to the schedd" in notice

@@ -5,8 +5,8 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -19,7 +19,7 @@ from hydrator.cli.commands.submit.dataset_options import (
     find_input_datasets,
     read_input_file,
 )
-from hydrator.cli.commands.submit.shared import exit_on_problems, print_outlook
+from hydrator.cli.commands.submit.shared import print_outlook
 from hydrator.cli.commands.submit.wrap_dag import (
     DagTree,
     datasets_by_node,
@@ -114,10 +114,8 @@ def _wrap(options: WrapOptions) -> None:
     if tool not in ("condor_submit", "condor_submit_dag"):
         tools = "condor_submit and condor_submit_dag: give one of them after --"
         raise ConfigError([f"{command[0]}: wrap runs only {tools}"])
-    if tool.endswith("_dag"):
-        _submit_dag(command, options)
-    else:
-        _exec_condor_submit(command, options)
+    submit = _submit_dag if tool.endswith("_dag") else _submit_file
+    submit(command, options)
 
 
 filter_file = command_of(FilterOptions, _filter)
@@ -161,8 +159,8 @@ def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> tuple[Filt
     return filtered, _jobs_of_nodes(datasets_by_node([tree]))
 
 
-def _exec_condor_submit(command: Sequence[str], options: WrapOptions) -> None:
-    """Replace this process by condor_submit; -append puts the new lines before the file's queue statement."""
+def _submit_file(command: Sequence[str], options: WrapOptions) -> NoReturn:
+    """Run condor_submit; -append puts the new lines before the file's queue statement."""
 
     found = _find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)
     at = next(reversed(found.files), None)  # condor_submit takes the last file
@@ -194,8 +192,7 @@ def _exec_condor_submit(command: Sequence[str], options: WrapOptions) -> None:
         *appended,
         *command[found.end :],
     ]
-    with _before_start(words[0]):
-        os.execvp(words[0], words)  # noqa: S606 - no shell
+    raise ExitWithStatus(run_command(words))
 
 
 def _jobs_of(description: Description, options: DatasetOptions) -> list[JobsOfSet]:
@@ -256,31 +253,21 @@ def _submit_dag(command: Sequence[str], options: WrapOptions) -> NoReturn:
         words = list(command)
         for at, file in zip(positions, copies.files, strict=True):
             words[at] = str(file)
-        status = 127
-        try:
-            status = run_command(words)
-        finally:
-            if status > 0:
-                remove_files(copies.new_files)
+        status = run_command(words)
+        if status > 0:
+            remove_files(copies.new_files)
     raise ExitWithStatus(status)
 
 
 def run_command(argv: Sequence[str]) -> int:
-    """Run *argv* to its end; return its exit status, negative for a signal."""
-
-    with _before_start(argv[0]):
-        return run_to_completion(argv)
-
-
-@contextmanager
-def _before_start(tool: str) -> Iterator[None]:
-    """Flush the output before *tool* starts; exit with status 127 if *tool* cannot start."""
+    """Run *argv* to its end; return its exit status: negative for a signal, 127 if it cannot start."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        yield
+        return run_to_completion(argv)
     except OSError as error:
-        exit_on_problems([f"cannot run {tool}: {error.strerror}"], 127)
+        print_problems(f"cannot run {argv[0]}: {error.strerror}")
+        return 127
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, SiteFac
 from hydrator.server.view import ServerState
 from hydrator.wiring import system_clock
 from testbed.files import write_program
-from testbed.installation import run_hydrator as run_process
 from tests.command_line import run_hydrator
 from tests.factories import MINUTE, demand, server_state, want
 from tests.served import server_of
@@ -81,16 +79,12 @@ def queued_state() -> ServerState:
     return server_state(ads, Snapshot(facts, bytes_total=sizes), demand(*wants), None, now, openings=made)
 
 
-@dataclass
-class Client:
-    """A user's folder with a configuration that names the daemon's address."""
-
-    run: Callable[..., tuple[int, str]]
-    url: str
+Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run ``hydrator submit`` in a user's folder with a configuration that names the daemon's address."""
     state = queued_state()
     monkeypatch.chdir(tmp_path)
     Path("catalogue.toml").write_text(CATALOGUE)
@@ -101,50 +95,49 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
             Path("config.toml").write_text(CONFIG.format(url=url) + more)
             if sub:
                 Path("job.sub").write_text(sub)
-            done = run_hydrator("submit", *words, "-c", "config.toml")
+            done = run_hydrator("submit", *words, HYDRATOR_CONFIG="config.toml")
             return done.returncode, done.stderr.decode()
 
-        assert server.url
-        yield Client(run, server.url)
+        yield run
 
 
-def test_submission_of_a_set_that_queued_jobs_need_says_where_and_when_its_jobs_start(client):
-    status, said = client.run("filter", "job.sub", "-d", "t:a,t:b")
+def test_submission_of_a_set_that_queued_jobs_need_says_where_and_when_its_jobs_start(submit):
+    status, said = submit("filter", "job.sub", "-d", "t:a,t:b")
     assert (status, said) == (
         0,
         "hydrator: 1 job: it may start now at DE by reading 11 GB from UK in 4 min 20 s\n",
     )
 
 
-def test_submission_of_a_set_that_no_queued_job_needs_promises_nothing(client):
-    assert client.run("filter", "job.sub", "-d", "t:new", more=WITH_CATALOGUE) == (0, "")
+def test_submission_of_a_set_that_no_queued_job_needs_promises_nothing(submit):
+    assert submit("filter", "job.sub", "-d", "t:new", more=WITH_CATALOGUE) == (0, "")
 
 
-def test_filter_says_that_nobody_answered_where_the_data_is(client):
+def test_filter_says_that_nobody_answered_where_the_data_is(submit):
     """Case S16 of cases/submit.md: the daemon is down, and there is no catalogue."""
-    status, said = client.run("filter", "job.sub", "-d", "t:a", url="http://127.0.0.1:1")
+    status, said = submit("filter", "job.sub", "-d", "t:a", url="http://127.0.0.1:1")
     assert status == 0
     assert said.startswith("hydrator: neither the daemon nor a catalogue answered where t:a is: ")
     assert "127.0.0.1:1" in said
 
 
-def test_rapthor_says_the_start_of_a_run(client):
+def test_rapthor_says_the_start_of_a_run(submit):
     Path("run.parset").write_text(PARSET.format(name="new"))
     more = 'names = { "new" = "t:a" }\nstage_in = "fetch {did} {path}"\n'
-    status, said = client.run("rapthor", "run.parset", "--dry-run", "--mode", "auto", more=more)
+    status, said = submit("rapthor", "run.parset", "--dry-run", "--mode", "auto", more=more)
     assert status == 0, said
     assert "1 job: it may start now at DE by reading 10 GB from UK in " in said
 
 
-def test_require_without_a_site_that_has_all_warns(client):
+def test_require_without_a_site_that_has_all_warns(submit):
     sub = 'executable = /bin/true\n+DataLocality = "require"\nqueue\n'
-    _, said = client.run("filter", "job.sub", "-d", "t:split,t:b", more=WITH_CATALOGUE, sub=sub)
+    _, said = submit("filter", "job.sub", "-d", "t:split,t:b", more=WITH_CATALOGUE, sub=sub)
     first = said.splitlines()[0]
     assert first.startswith("hydrator: no site has all data of the job now: ")
     assert first.endswith(
         "; with DataLocality = require a job waits until one site has all its data: consider auto"
     )
-    assert "consider auto" not in client.run("filter", "job.sub", "-d", "t:b", sub=sub)[1]
+    assert "consider auto" not in submit("filter", "job.sub", "-d", "t:b", sub=sub)[1]
 
 
 REQUIRE = 'executable = /bin/true\n+DataLocality = "require"\n'
@@ -178,17 +171,15 @@ RAPTHOR = ("rapthor", "run.parset", "--mode", "require")
     ],
     ids=" ".join,
 )
-def test_require_warns_if_only_a_small_part_is_missing_at_the_best_site(client, words):
+def test_require_warns_if_only_a_small_part_is_missing_at_the_best_site(submit, monkeypatch, words):
     """P4: DE has 500 GB of the data, UK the other 10 MB. Each way to submit names the small copy."""
     for name, text in FILES.items():
         Path(name).write_text(text)
     Path("tools").mkdir()
     for tool in ("condor_submit", "condor_submit_dag"):
         write_program(Path("tools", tool), "#!/bin/sh\nexit 0\n")
-    submit = 'names = { "big" = "t:big", "cal" = "t:cal" }\nstage_in = "fetch {did} {path}"\n'
-    Path("config.toml").write_text(CONFIG.format(url=client.url) + submit + WITH_CATALOGUE)
-    environment = {**os.environ, "PATH": f"{Path('tools').resolve()}:{os.environ['PATH']}"}
-    words = ("submit", words[0], "-c", "config.toml", *words[1:])
-    done = run_process(words, {**environment, "HYDRATOR_CONFIG": "config.toml"})
-    assert "a copy of t:cal (10 MB) to DE would be enough" in done.stderr
-    assert done.returncode == (EXIT_NO_MATCH_NOW if "--refuse-nowhere" in words else 0), done.stderr
+    more = 'names = { "big" = "t:big", "cal" = "t:cal" }\nstage_in = "fetch {did} {path}"\n'
+    monkeypatch.setenv("PATH", f"{Path('tools').resolve()}:{os.environ['PATH']}")
+    status, said = submit(*words, more=more + WITH_CATALOGUE)
+    assert "a copy of t:cal (10 MB) to DE would be enough" in said
+    assert status == (EXIT_NO_MATCH_NOW if "--refuse-nowhere" in words else 0), said
