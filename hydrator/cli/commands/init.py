@@ -7,12 +7,11 @@ Before the command writes the file, it tests the settings at the pool and the ca
 import json
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import typer
 
@@ -27,61 +26,45 @@ from hydrator.domain.text import format_count
 DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
 
-class CatalogueKind(StrEnum):
-    """Types of catalogue that ``hydrator init`` can configure; docs/ has a page on each further type."""
-
-    FILE = "file"
-    RUCIO = "rucio"
-    DMAPI = "dmapi"
-
-
-class LoginMethod(StrEnum):
-    """Method by which the daemon logs in to the catalogue."""
-
-    USERPASS = "userpass"
-    TOKEN = "token"  # noqa: S105 - the name of a login method, not a secret
-    OIDC = "oidc"
-    X509 = "x509"
-    NONE = "none"
-
+CatalogueKind = Literal["file", "rucio", "dmapi"]
+"""Types of catalogue that ``hydrator init`` can configure; docs/ has a page on each further type."""
+LoginMethod = Literal["userpass", "token", "oidc", "x509", "none"]
+"""Method by which the daemon logs in to the catalogue."""
 
 _REQUIRED_KEYS: Mapping[CatalogueKind, Mapping[str, str]] = {
-    CatalogueKind.FILE: {"path": "The list of datasets, TOML or JSON"},
-    CatalogueKind.RUCIO: {"url": "The server's URL", "account": "The account"},
-    CatalogueKind.DMAPI: {"url": "The server's URL, with /api/v1"},
+    "file": {"path": "The list of datasets, TOML or JSON"},
+    "rucio": {"url": "The server's URL", "account": "The account"},
+    "dmapi": {"url": "The server's URL, with /api/v1"},
 }
 """By kind, the required keys and the questions that ask for them."""
-_LOGIN_METHODS: Mapping[CatalogueKind, tuple[LoginMethod, ...]] = {
-    CatalogueKind.FILE: (LoginMethod.NONE,),
-    CatalogueKind.RUCIO: (LoginMethod.USERPASS, LoginMethod.TOKEN, LoginMethod.OIDC, LoginMethod.X509),
-    CatalogueKind.DMAPI: (LoginMethod.TOKEN, LoginMethod.OIDC, LoginMethod.NONE),
+_LOGIN_METHODS: Mapping[CatalogueKind, Sequence[LoginMethod]] = {
+    "file": ("none",),
+    "rucio": ("userpass", "token", "oidc", "x509"),
+    "dmapi": ("token", "oidc", "none"),
 }
 _LOGIN_REQUIRED_KEYS: Mapping[LoginMethod, Mapping[str, str]] = {
-    LoginMethod.USERPASS: {"username": "The user name", "password_file": "The file with the password"},
-    LoginMethod.TOKEN: {"token_file": "The file with the token, which you must renew"},
-    LoginMethod.OIDC: {
+    "userpass": {"username": "The user name", "password_file": "The file with the password"},
+    "token": {"token_file": "The file with the token, which you must renew"},
+    "oidc": {
         "token_url": "The identity provider's token URL",
         "client_id": "The client's id at the identity provider",
         "client_secret_file": "The file with the client's secret",
     },
-    LoginMethod.X509: {"client_cert": "The file with the certificate or proxy"},
-    LoginMethod.NONE: {},
+    "x509": {"client_cert": "The file with the certificate or proxy"},
+    "none": {},
 }
-_OPTIONAL_KEYS: Mapping[CatalogueKind | LoginMethod, tuple[str, ...]] = {
-    CatalogueKind.RUCIO: ("ca_cert",),
-    CatalogueKind.DMAPI: ("ca_cert", "site_capabilities"),
-    LoginMethod.X509: ("client_key",),
+_OPTIONAL_KEYS: Mapping[str, Sequence[str]] = {
+    "rucio": ("ca_cert",),
+    "dmapi": ("ca_cert", "site_capabilities"),
+    "x509": ("client_key",),
 }
-"""Keys for which ``hydrator init`` has options, but does not ask."""
-
-
+"""Keys for which ``hydrator init`` has options, but does not ask; by kind, or by login method."""
 _CATALOGUE_KEYS = frozenset(
     key
     for keys in (*_REQUIRED_KEYS.values(), *_LOGIN_REQUIRED_KEYS.values(), *_OPTIONAL_KEYS.values())
     for key in keys
 )
-
-_Choice = TypeVar("_Choice", bound=StrEnum)
+_Choice = TypeVar("_Choice", bound=str)
 
 _LINK_QUESTION = "What jobs at other sites can together read from one site, in Gb/s"
 _WHEN_IT_PAYS = (
@@ -213,8 +196,8 @@ def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str,
     If no method or several methods fit these options, *prompt* asks for the method.
     """
     given_values = options.catalogue_values
-    kind = options.catalogue or (CatalogueKind.RUCIO if options.url else None)
-    kind = kind or _prompt_choice(prompt, "--catalogue", "The catalogue", CatalogueKind)
+    kind = options.catalogue or ("rucio" if options.url else None)
+    kind = kind or _prompt_choice(prompt, "--catalogue", "The catalogue", tuple(_REQUIRED_KEYS))
     values = _collect_values(_REQUIRED_KEYS[kind], given_values, prompt)
     method = _choose_login_method(kind, options.auth, given_values, prompt)
     login_keys = _LOGIN_REQUIRED_KEYS[method]
@@ -226,9 +209,8 @@ def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str,
     values |= _collect_values(login_keys, given_values, prompt)
     values |= {key: given_values[key] for key in optional_keys if key in given_values}
     capabilities = values.pop("site_capabilities", None)
-    has_auth = kind is CatalogueKind.RUCIO and method is not LoginMethod.USERPASS
-    auth = {"auth": method.value} if has_auth else {}
-    sections: dict[str, Any] = {"catalogue": [{"type": kind.value, "name": kind.value, **auth, **values}]}
+    auth = {"auth": method} if kind == "rucio" and method != "userpass" else {}
+    sections: dict[str, Any] = {"catalogue": [{"type": kind, "name": kind, **auth, **values}]}
     if capabilities:  # the daemon uses the same credentials at Site Capabilities and at the catalogue
         identity = {key: values[key] for key in [*login_keys, "ca_cert"] if key in values}
         sections["site_capabilities"] = {"url": capabilities, **identity}
@@ -249,18 +231,19 @@ def _choose_login_method(
     methods = _LOGIN_METHODS[kind]
     if method is not None and method not in methods:
         raise ConfigError([f"init: --auth {method}: --catalogue {kind} supports {', '.join(methods)}"])
-    candidates = [one for one in methods if _LOGIN_REQUIRED_KEYS[one].keys() & given_values.keys()]
-    if method or len(candidates) == 1 or len(methods) == 1:
-        return method or (candidates or methods)[0]
+    candidates = [one for one in methods if _LOGIN_REQUIRED_KEYS[one].keys() & given_values.keys()] or methods
+    if method or len(candidates) == 1:
+        return method or candidates[0]
     return _prompt_choice(prompt, "--auth", "How the daemon logs in to the catalogue", methods)
 
 
-def _prompt_choice(prompt: Prompt, option: str, question: str, choices: Iterable[_Choice]) -> _Choice:
-    by_name = {str(one): one for one in choices}
-    word = prompt(option, f"{question} ({', '.join(by_name)})")
-    if word not in by_name:
-        raise ConfigError([f"init: {option} {word!r}: use one of {', '.join(by_name)}"])
-    return by_name[word]
+def _prompt_choice(prompt: Prompt, option: str, question: str, choices: Sequence[_Choice]) -> _Choice:
+    listed = ", ".join(choices)
+    word = prompt(option, f"{question} ({listed})")
+    for one in choices:
+        if one == word:
+            return one
+    raise ConfigError([f"init: {option} {word!r}: use one of {listed}"])
 
 
 def _option_name(key: str) -> str:

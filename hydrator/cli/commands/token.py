@@ -56,10 +56,7 @@ def new(
     site: Annotated[
         str | None, typer.Option(help="Let the token read only the ad of this site.", callback=read_typed)
     ] = None,
-    role: Annotated[
-        str | None,
-        typer.Option(help="read: read all published data."),
-    ] = None,
+    role: Annotated[str | None, typer.Option(help="read: read all published data.")] = None,
 ) -> None:
     """Create a token and print it; the tokens file stores only its hash. The daemon needs no restart."""
     if (site is None) == (role is None):
@@ -68,9 +65,8 @@ def new(
         raise ConfigError([f"--role {role!r}: use read; for a site use --site NAME"])
     if site is not None and (not site.strip() or not site.isprintable() or site != site.strip()):
         raise ConfigError([f"--site {site!r}: not a valid site name"])
-    kind = Role.SITE if site is not None else Role(str(role))
     created_on = f"{system_clock():%Y-%m-%d}"
-    text, grant = create_token(kind, Site(site) if site is not None else None, created_on)
+    text, grant = create_token(Role.SITE if site else Role.READ, Site(site) if site else None, created_on)
     file = _tokens_file(config)
     with lock_folder(file.parent):  # a change replaces the file
         _replace_file(file, append_grant(_read_tokens_file(file), grant))
