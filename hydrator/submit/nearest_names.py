@@ -20,14 +20,16 @@ _MAX_LIKELY = 200
 _MAX_NAME_CHARS = 200
 """Maximum length of a name to compare: the time of a comparison grows with the square of the length."""
 _CUTOFF = 0.75
+_DIGITS = str.maketrans("ilo", "110")
 
 
 def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
     """Return up to MAX_SIMILAR of *candidates* that are similar to *did*, the most similar first.
 
     The comparison ignores letter case, and the scope, which would make all short names of a scope similar.
-    A DID of another scope is similar only if it has the same name. A name with another number is another
-    sub-band or observation, not a misspelt name, so ``SB207`` is not similar to ``SB007``.
+    A DID of another scope is similar only if it has the same name, or if the scope of *did* is ``*``.
+    A name with another number is another sub-band or observation, not a misspelt name, so ``SB207`` is not
+    similar to ``SB007``.
     """
     if len(did) > _MAX_NAME_CHARS:
         return ()
@@ -36,7 +38,7 @@ def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
     for other in sorted(candidates)[:_MAX_COMPARED]:
         other_scope, other_name = _split_lower(other)
         is_short_enough = abs(len(other_name) - len(name)) <= len(name) // 2
-        is_of_scope = other_scope == scope or other_name == name
+        is_of_scope = scope in (other_scope, "*") or other_name == name
         if other != did and is_short_enough and is_of_scope and _has_same_numbers(name, other_name):
             by_name.setdefault(other_name, []).append(other)
     likely = heapq.nlargest(_MAX_LIKELY, by_name, key=lambda other: _count_common_ends(name, other))
@@ -47,9 +49,13 @@ def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
 def _has_same_numbers(first: str, second: str) -> bool:
     """Return whether the numbers in both names are equal, as far as both have numbers.
 
-    In a number of four digits or more, a swap of digits or one digit too many is a typing error.
+    In a number of four digits or more, a swap of digits or one digit too many is a typing error. An ``i``,
+    ``l`` or ``o`` after a digit is one too: ``sb00i`` has the number of ``sb001``.
     """
-    numbers = [re.findall(r"[0-9]+", name) for name in (first, second)]
+    numbers = [
+        re.findall(r"[0-9]+", re.sub(r"(?<=[0-9])[ilo]+", lambda found: found[0].translate(_DIGITS), name))
+        for name in (first, second)
+    ]
     return all(
         int(one) == int(other)
         or (

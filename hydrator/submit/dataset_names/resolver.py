@@ -168,6 +168,11 @@ def _choose_dids(
     by_scope, unknown = _apply_default_scope(
         [name for name in names if name not in chosen and name not in ambiguous], scope, failures
     )
+    if scope is None and len(unknown) <= MAX_SEARCHED:  # of more names the scope is what lacks
+        bases = {name: base_name(name) for name in unknown}
+        dids = {name: Did(f"*:{base}") for name, base in bases.items() if _parse_explicit_did(f"x:{base}")}
+        similar = find_similar([*dids.values()], catalogues)
+        unknown |= {name: unknown[name] + _question(similar[did]) for name, did in dids.items()}
     return chosen | by_scope, ambiguous, unknown, failures
 
 
@@ -212,9 +217,12 @@ def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalo
     advice = "; if you mean another dataset, add the name to [submit].names or a pattern to [submit].patterns"
     reasons = {}
     for name, did in dids_by_name.items():
-        question = f"; did you mean {' or '.join(similar[did])}?" if similar.get(did) else ""
-        reasons[name] = f"{did} is in no catalogue{question or advice}"
+        reasons[name] = f"{did} is in no catalogue{_question(similar.get(did, ())) or advice}"
     return reasons
+
+
+def _question(similar: Sequence[Did]) -> str:
+    return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
 
 def _parse_explicit_did(name: str) -> Did | None:

@@ -99,6 +99,8 @@ def test_did_of_a_measurement_set_is_similar_to_its_archive():
         ("x:L667526_SB007_uv.ms", "x:L667528_SB007_uv.ms", False),
         ("x:L667526_SB7_uv.ms", "x:L667526_SB007_uv.ms", True),
         ("x:L66726_SB007_uv.ms", "x:L667526_SB007_uv.ms", True),
+        ("x:L667526_SB00I_uv.ms", "x:L667526_SB001_uv.ms", True),
+        ("x:L667526_SB0O7_uv.ms", "x:L667526_SB001_uv.ms", False),
         ("x:L667526_SB007_vu.ms", "x:L667526_SB007_uv.ms", True),
         ("x:L667526_SB007_uv", "x:L667526_SB007_uv.ms_76a2361e.tar", True),
     ],

@@ -223,6 +223,15 @@ def test_names_with_the_same_problem_share_one_sentence():
     assert "set default_scope" in problem
 
 
+@pytest.mark.parametrize(("scope", "typed"), [(None, "/d/SB00I"), ("a", "SB00I"), (None, "a:SB00I")])
+def test_misspelt_name_with_or_without_a_scope_is_asked_about(scope, typed):
+    (problem,) = found(typed, dids=["a:SB001", "a:SB011"], scope=scope).problems
+    assert problem.startswith(f"{typed}: ")
+    assert problem.endswith("; did you mean a:SB001?")
+    many = found(*(f"M{number}" for number in range(6)), dids=["a:M01"])
+    assert "did you mean" not in "".join(many.problems), "it is the scope that lacks"
+
+
 @pytest.mark.parametrize("name", ["/data/L9/", "/data/L9//"])
 def test_folder_that_is_no_measurement_set_is_unknown(name):
     assert "write /data/L9/*.MS" in found(name, dids=["a:L8.ms"], scope="a").unknown_names[name]
