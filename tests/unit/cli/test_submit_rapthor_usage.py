@@ -8,14 +8,9 @@ from tests.unit.cli.test_submit_rapthor import STORAGE, host
 __all__ = ["host"]  # fixtures
 
 
-def test_gpu_option_is_for_the_run_as_a_job_only(host):
-    assert "Toil's steps use [submit].gpu" in host.refusal("L1.ms", "--gpu", "prefer", "--as", "env")[0]
-
-
 def test_contradicting_options_are_rejected(host):
     messages = host.refusal("L1.ms", "--max-wait", "5", "--as", "env", "-o", "x")
     assert len(messages) == 2
-    assert "--json is valid only with" in host.refusal("L1.ms", "--json")[0]
 
 
 @pytest.mark.parametrize(
@@ -26,6 +21,13 @@ def test_contradicting_options_are_rejected(host):
         (("--command", "rapthor\nqueue 99"), "--command: the value must be one line and not blank"),
         (("--container", "x.sif\nqueue 99"), "[submit].container: the value must be one line"),
         (("--container", " "), "[submit].container: the value must be one line"),
+        (("--json",), "--json is valid only with"),
+        (("--gpu", "prefer", "--as", "env"), "Toil's steps use [submit].gpu"),
+        (("--skip-absent", "--allow-unknown"), "use one of them"),
+        (("--line", " Queue 5"), "the run is one job"),
+        (("--command", "rapthor -v /my/run1.parset"), "the job's parset is run.parset, not run1.parset"),
+        (("--command", "module load rapthor && rapthor run.parset"), "no shell runs it"),
+        (("--command", "module load rapthor; rapthor run.parset"), "no shell runs it"),
         pytest.param(
             ("--requirements", "TARGET.Cpus >"),
             "--requirements is not a ClassAd expression",
