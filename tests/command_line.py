@@ -64,6 +64,12 @@ def run_hydrator(
     return CompletedProcess(argv, status or 0, *said)
 
 
+def run_text(*words: str | Path, cwd: Path | None = None, **environment: str) -> CompletedProcess[str]:
+    """Run ``hydrator words…`` as :func:`run_hydrator` does; the output is text."""
+    done = run_hydrator(*words, cwd=cwd, **environment)
+    return CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
 @contextmanager
 def _descriptors(out: IO[bytes], err: IO[bytes]) -> Iterator[None]:
     """Let the processes that a command starts write to *out* and *err*."""

@@ -6,73 +6,41 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
-from structlog.testing import capture_logs
 
 from hydrator import __version__
 from hydrator.cli.output.examples import EXAMPLES
-from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
+from hydrator.domain.model import Site
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import CYCLE_REPORT
-from hydrator.server.app import Sources, build_app
-from hydrator.server.http_server import HttpServer
-from hydrator.server.view import ServerState
 from hydrator.state.store import Store
-from tests.command_line import run_hydrator
+from tests.command_line import run_text as run
 from tests.command_tree import COMMANDS, options
-from tests.factories import (
-    CAM,
-    HOUR,
-    L1,
-    L2,
-    NOON,
-    RAL,
-    ad,
-    demand,
-    facts,
-    replica,
-    report_of,
-    server_state,
-    view_of,
-    want,
-)
+from tests.factories import L1, demand, facts, replica, report_of, view_of
 
 STATE_CONFIG = (
     '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
 )
 
 
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
+@pytest.fixture
+def config(tmp_path) -> str:
+    (tmp_path / "config.toml").write_text(STATE_CONFIG)
+    return str(tmp_path / "config.toml")
 
 
 @pytest.fixture
-def run() -> Callable[..., Done]:
-    """Run one command in this process, as the installed script does, without a terminal."""
-
-    def running(*words: str, **environment: str) -> Done:
-        done = run_hydrator(*words, **environment)
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-    return running
-
-
-def test_status_before_the_first_cycle_says_that_none_has_ended(run, tmp_path):
-    config = tmp_path / "config.toml"
-    config.write_text(STATE_CONFIG)
+def started(config, tmp_path) -> str:
+    """The configuration of a daemon that has ended no cycle yet."""
     Store.open_to_write(tmp_path / "state").close()
-    done = run("status", "-c", str(config))
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "last cycle: no cycle has ended yet"), (
-        done.stderr
-    )
+    return config
+
+
+def test_status_before_the_first_cycle_says_that_none_has_ended(started):
+    done = run("status", "-c", started)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "last cycle: no cycle has ended yet")
 
 
 # help that teaches
@@ -98,7 +66,7 @@ def test_every_command_and_every_option_has_a_help_text():
             assert each.help or each.param_type_name == "argument", (path, each.name)
 
 
-def test_help_fits_80_columns_and_obeys_no_color(run):
+def test_help_fits_80_columns_and_obeys_no_color():
     said = run("why", "--help", COLUMNS="80", NO_COLOR="1", FORCE_COLOR="1").stdout
     assert "hydrator why 123.4   # explain why this job is idle" in said
     assert not re.search(r"\x1b\[(3[0-7]|9[0-7])", said)  # bold is no colour
@@ -121,23 +89,23 @@ def test_forced_colours_are_no_escapes(variable):
 # completion
 
 
-def completed(run, line: str) -> list[str]:
+def completed(line: str) -> list[str]:
     """Return the words that bash offers after *line*, by the completion script's own query."""
     words = line.split(" ")
     said = run(_HYDRATOR_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1)).stdout
     return said.split()
 
 
-def test_bash_completes_commands_subcommands_and_options(run):
-    assert {"status", "sites"} <= set(completed(run, "hydrator s"))
-    assert "pool-config" in completed(run, "hydrator p")
-    assert completed(run, "hydrator why --sch") == ["--schedd"]
+def test_bash_completes_commands_subcommands_and_options():
+    assert {"status", "sites"} <= set(completed("hydrator s"))
+    assert "pool-config" in completed("hydrator p")
+    assert completed("hydrator why --sch") == ["--schedd"]
 
 
 # exit statuses
 
 
-def test_wrong_option_or_missing_configuration_exits_2_without_traceback(tmp_path, run):
+def test_wrong_option_or_missing_configuration_exits_2_without_traceback(tmp_path):
     for words in (("nonsense",), ("status", "--nonsense"), ("status", "-c", str(tmp_path / "none.toml"))):
         done = run(*words)
         assert done.returncode == 2
@@ -146,11 +114,8 @@ def test_wrong_option_or_missing_configuration_exits_2_without_traceback(tmp_pat
 
 
 @pytest.mark.parametrize("typed", ["UK\nDE", "UK" * 50_000], ids=["two lines", "long"])
-def test_problem_with_a_typed_text_is_one_line(run, tmp_path, typed):
-    config = tmp_path / "config.toml"
-    config.write_text(STATE_CONFIG)
-    Store.open_to_write(tmp_path / "state").close()
-    done = run("sites", typed, "-c", str(config))
+def test_problem_with_a_typed_text_is_one_line(started, typed):
+    done = run("sites", typed, "-c", started)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert len(done.stderr) < 5000
 
@@ -161,11 +126,9 @@ def test_problem_with_a_typed_text_is_one_line(run, tmp_path, typed):
     ("redirection", "said"),
     [(">&-", []), (">/dev/full", ["hydrator: the output cannot be written: No space left on device"])],
 )
-def test_output_that_nobody_can_read_has_no_traceback(tmp_path, words, redirection, said):
-    (tmp_path / "config.toml").write_text(STATE_CONFIG)
-    Store.open_to_write(tmp_path / "state").close()
+def test_output_that_nobody_can_read_has_no_traceback(started, words, redirection, said):
     command = f"{sys.executable} -m hydrator.cli {words} {redirection}"
-    environment = {**os.environ, "HYDRATOR_CONFIG": str(tmp_path / "config.toml")}
+    environment = {**os.environ, "HYDRATOR_CONFIG": started}
     done = subprocess.run(
         command, shell=True, env=environment, stderr=subprocess.PIPE, text=True, check=False
     )
@@ -200,54 +163,34 @@ READERS = ["status", "sites", "sites CAM", "datasets", "network", "plan", "appro
 
 
 @pytest.mark.parametrize(
-    ("write", "status", "answer"),
+    ("words", "write", "status", "answer"),
     [
-        (write_nothing, 1, "is empty: no daemon has finished its start with this state_dir yet"),
-        (write_another_file, 2, "is not a readable state"),
-        (lambda file: file.mkdir(parents=True), 2, "is not a file"),
-        (lambda file: file.parent.write_text(""), 2, "state_dir must be a folder"),
-        (lambda file: file.parent.symlink_to(file.parent), 2, "state_dir must be a folder"),
+        ("status", write_nothing, 1, "is empty: no daemon has finished its start with this state_dir yet"),
+        ("status", lambda file: file.mkdir(parents=True), 2, "is not a file"),
+        ("status", lambda file: file.parent.write_text(""), 2, "state_dir must be a folder"),
+        ("status", lambda file: file.parent.symlink_to(file.parent), 2, "state_dir must be a folder"),
+        *((words, write_another_file, 2, "is not a readable state") for words in READERS),
+        *((words, damage_a_row, 2, "") for words in ("datasets", "network", "approve")),
+        *((words, damage_the_pages, 2, "") for words in ("datasets", "network", "approve")),
     ],
-    ids=["empty", "another file", "folder", "file as folder", "circle of links"],
 )
-def test_state_of_another_kind_is_one_sentence_with_what_to_do(run, tmp_path, write, status, answer):
-    config = tmp_path / "config.toml"
-    config.write_text(STATE_CONFIG)
+def test_state_that_cannot_be_read_is_one_sentence(config, tmp_path, words, write, status, answer):
     write(tmp_path / "state" / "state.sqlite")
-    done = run("status", "-c", str(config))
+    done = run(*words.split(), "-c", config)
     assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (status, 1, "")
     assert answer in done.stderr
 
 
-@pytest.mark.parametrize("words", READERS)
-def test_command_refuses_a_state_that_it_cannot_read(run, tmp_path, words):
+def test_check_fails_where_it_cannot_read_the_state(config, tmp_path):
     config = tmp_path / "config.toml"
-    config.write_text(STATE_CONFIG)
-    write_another_file(tmp_path / "state" / "state.sqlite")
-    done = run(*words.split(), "-c", str(config))
-    assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (2, 1, "")
-
-
-@pytest.mark.parametrize("words", ["datasets", "network", "approve"])
-@pytest.mark.parametrize("damage", [damage_a_row, damage_the_pages])
-def test_damaged_state_is_one_sentence(run, tmp_path, words, damage):
-    config = tmp_path / "config.toml"
-    config.write_text(STATE_CONFIG)
-    damage(tmp_path / "state" / "state.sqlite")
-    done = run(words, "-c", str(config))
-    assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (2, 1, "")
-
-
-def test_check_fails_where_it_cannot_read_the_state(run, tmp_path):
-    config = tmp_path / "config.toml"
-    config.write_text(
+    Path(config).write_text(
         f"{STATE_CONFIG}[demand]\nask_schedds = false\n"
         "[publish]\ncollector.enabled = false\nfile.enabled = false\n"
     )
     (tmp_path / "list.json").write_text('{"datasets": {}}')
-    assert run("check", "-c", str(config)).returncode == 0
+    assert run("check", "-c", config).returncode == 0
     write_another_file(tmp_path / "state" / "state.sqlite")
-    done = run("check", "-c", str(config))
+    done = run("check", "-c", config)
     assert (done.returncode, "is not a readable state" in done.stdout) == (1, True)
 
 
@@ -255,83 +198,31 @@ def test_check_fails_where_it_cannot_read_the_state(run, tmp_path):
     "words",
     ["submit filter /dev/zero", "submit filter {sub} --datasets-file /dev/zero", "submit rapthor /dev/zero"],
 )
-def test_file_without_end_is_refused(run, tmp_path, words):
-    config = tmp_path / "config.toml"
-    config.write_text(STATE_CONFIG)
+def test_file_without_end_is_refused(config, tmp_path, words):
     (tmp_path / "x.sub").write_text("executable = /bin/true\nqueue\n")
-    done = run(*words.format(sub=tmp_path / "x.sub").split(), "-c", str(config))
+    done = run(*words.format(sub=tmp_path / "x.sub").split(), "-c", config)
     assert (done.returncode, done.stdout) == (2, "")
     assert "/dev/zero: the file is larger than" in done.stderr
 
 
 @pytest.mark.parametrize("typed", ["Liège", "Li\udcc3\udca8ge"], ids=["UTF-8", "C"])
-def test_site_is_found_by_a_name_that_the_locale_cannot_spell(run, tmp_path, typed):
-    (tmp_path / "config.toml").write_text(STATE_CONFIG)
+def test_site_is_found_by_a_name_that_the_locale_cannot_spell(config, tmp_path, typed):
     site = Site("Liège")
     with Store.open_to_write(tmp_path / "state") as store:
         store.save_reports(
             {CYCLE_REPORT: view_of(report_of(facts(replica(L1, site), sites=(site,)), demand(L1)))}
         )
-    done = run("sites", typed, "-c", str(tmp_path / "config.toml"))
+    done = run("sites", typed, "-c", config)
     assert (done.returncode, "Liège" in done.stdout) == (0, True), done.stderr
 
 
-def test_reason_of_a_stop_is_one_line_of_text(run, tmp_path):
-    (tmp_path / "config.toml").write_text(STATE_CONFIG)
-    Store.open_to_write(tmp_path / "state").close()
+def test_reason_of_a_stop_is_one_line_of_text(started):
     for reason in ("\udcff", "x" * 191, "two\nlines"):
-        done = run("staging", "stop", "--reason", reason, "-c", str(tmp_path / "config.toml"))
+        done = run("staging", "stop", "--reason", reason, "-c", started)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
 
 
 @pytest.mark.parametrize("words", [("--version",), ("-V",)])
-def test_the_version_is_printed(run, words):
+def test_the_version_is_printed(words):
     done = run(*words)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
-
-
-# an astronomer, on a host that has nothing
-
-
-def view() -> ServerState:
-    facts = {
-        CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
-        RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON), L2: Fact(DatasetState.STUCK, NOON)}),
-    }
-    wanted = demand(want(L1, jobs=3), want(L2))
-    return server_state({CAM: ad(L1, at=NOON - HOUR, generation=42)}, Snapshot(facts), wanted, None, NOON)
-
-
-class Daemon:
-    def __init__(self) -> None:
-        self.view = view()
-        asgi = build_app(Sources(lambda: self.view), CollectorRegistry())
-        self.server = HttpServer(asgi)
-
-
-@pytest.fixture(scope="module")
-def daemon():
-    made = Daemon()
-    with capture_logs(), made.server:  # else its log is in what the command prints, if it is late
-        yield made
-
-
-@pytest.mark.outside
-def test_configuration_for_submitters_in_the_docs_is_sufficient(daemon, tmp_path):
-    """Run the page docs/users/submit.md with another address and an empty HOME."""
-    page = (Path(__file__).parents[3] / "docs" / "users" / "submit.md").read_text()
-    blocks = re.findall(r"^```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    (text,) = [block for block in blocks if "daemon_url" in block]
-    config = tmp_path / "hydrator.toml"
-    config.write_text(text.replace("https://hydrator.example.org", daemon.server.url))
-    (tmp_path / "run.parset").write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "hydrator.cli", "submit", "rapthor", "run.parset", "--dry-run"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HYDRATOR_CONFIG": str(config)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert CAM in done.stdout

@@ -19,7 +19,7 @@ from hydrator.config import StorageArea
 from hydrator.domain.model import Snapshot
 from hydrator.submit.rapthor.parset import parse_parset
 from testbed.files import as_nobody, write_program
-from tests.command_line import run_hydrator
+from tests.command_line import run_hydrator, run_text
 from tests.factories import NOON, demand, server_state
 from tests.served import server_of
 
@@ -70,10 +70,9 @@ class Host:
 
     def run(self, parset: str, *options: str, status: int = 0) -> subprocess.CompletedProcess[str]:
         words = ("submit", "rapthor", parset, "-c", "config.toml", *options)
-        done = run_hydrator(*words, cwd=self.folder)
-        output = (done.stdout.decode(), done.stderr.decode())
-        assert done.returncode == status, output
-        return subprocess.CompletedProcess(done.args, done.returncode, *output)
+        done = run_text(*words, cwd=self.folder)
+        assert done.returncode == status, done
+        return done
 
     def job(self, parent: str = "job") -> Path:
         """The folder of the only submission below *parent*."""

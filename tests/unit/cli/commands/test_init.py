@@ -13,7 +13,7 @@ from hydrator.cli.commands.init import format_toml
 from hydrator.config import load
 from testbed.dmapi_standin import CLIENT as CLIENT_ID
 from testbed.dmapi_standin import SECRET, DmapiStandIn
-from tests.unit.cli.test_command_line import run  # noqa: F401 - a fixture
+from tests.command_line import run_text as run
 
 ROOT = Path(__file__).parents[4]
 LIST = {"sites": ["CAM", "RAL"], "datasets": {"lofar:L1": {"sites": {"CAM": "available"}}}}
@@ -30,7 +30,7 @@ def words(folder: Path, *more: str) -> list[str]:
     return ["init", "-c", str(folder / "new" / "config.toml"), *file, "--untried", "--yes", *more]
 
 
-def test_init_writes_a_loadable_configuration_with_the_given_options(run, folder):  # noqa: F811
+def test_init_writes_a_loadable_configuration_with_the_given_options(folder):
     done = run(*words(folder, "--collector", "cm.example.org", "--site-attribute", "Where"))
     config = folder / "new" / "config.toml"
     assert (done.returncode, done.stdout) == (0, f"wrote {config}\n")
@@ -42,7 +42,7 @@ def test_init_writes_a_loadable_configuration_with_the_given_options(run, folder
     assert [(each.type, each.path) for each in settings.catalogue] == [("file", folder / "list.json")]
 
 
-def test_config_example_is_what_init_writes(run, tmp_path):  # noqa: F811
+def test_config_example_is_what_init_writes(tmp_path):
     rucio = ["--url", "https://rucio.example.org", "--account", "hydrator", "--username", "hydrator"]
     pool = ["--collector", "cm.example.org", "--token-directory", "/etc/classad-hydrator/tokens.d"]
     more = [*pool, *rucio, "--password-file", "rucio-password", "--gbit-per-second", "10"]
@@ -50,7 +50,7 @@ def test_config_example_is_what_init_writes(run, tmp_path):  # noqa: F811
     assert (tmp_path / "made.toml").read_text() == (ROOT / "config.example.toml").read_text()
 
 
-def test_init_with_state_dir_puts_the_ad_files_below_it(run, folder):  # noqa: F811
+def test_init_with_state_dir_puts_the_ad_files_below_it(folder):
     """Regression: the ad files went into /var/lib/classad-hydrator despite --state-dir."""
     assert run(*words(folder, "--state-dir", str(folder / "var"))).returncode == 0
     settings = load(folder / "new" / "config.toml")
@@ -59,7 +59,7 @@ def test_init_with_state_dir_puts_the_ad_files_below_it(run, folder):  # noqa: F
 
 
 @pytest.mark.outside
-def test_init_without_a_collector_names_the_option_collector(run, folder, monkeypatch):  # noqa: F811
+def test_init_without_a_collector_names_the_option_collector(folder, monkeypatch):
     monkeypatch.setenv("CONDOR_CONFIG", "/dev/null")
     given = [word for word in words(folder) if word != "--untried"]
     done = run(*given, "--state-dir", str(folder / "var"))
@@ -70,7 +70,7 @@ def test_init_without_a_collector_names_the_option_collector(run, folder, monkey
 
 
 @pytest.mark.outside
-def test_plan_runs_with_a_dmapi_configuration_of_init(run, tmp_path):  # noqa: F811
+def test_plan_runs_with_a_dmapi_configuration_of_init(tmp_path):
     config = tmp_path / "config.toml"
     with DmapiStandIn() as dmapi:
         dmapi.add_area("RAL", "RAL_DISK")
@@ -85,7 +85,7 @@ def test_plan_runs_with_a_dmapi_configuration_of_init(run, tmp_path):  # noqa: F
     assert (planned.returncode, planned.stderr) == (0, "")
 
 
-def test_init_overwrites_no_file(run, folder):  # noqa: F811
+def test_init_overwrites_no_file(folder):
     assert run(*words(folder)).returncode == 0
     before = (folder / "new" / "config.toml").read_text()
     again = run(*words(folder, "--collector", "another"))
@@ -113,7 +113,7 @@ def test_init_overwrites_no_file(run, folder):  # noqa: F811
         (["--url", "rucio.example.org", "--account", "a", "--username", "u", "--password-file", "p"], "url"),
     ],
 )
-def test_init_without_a_terminal_names_the_missing_or_wrong_option(run, tmp_path, given, said):  # noqa: F811
+def test_init_without_a_terminal_names_the_missing_or_wrong_option(tmp_path, given, said):
     config = tmp_path / "config.toml"
     done = run("init", "-c", str(config), *given)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
@@ -121,7 +121,7 @@ def test_init_without_a_terminal_names_the_missing_or_wrong_option(run, tmp_path
 
 
 @pytest.mark.outside
-def test_init_writes_nothing_if_the_collector_does_not_answer(run, folder):  # noqa: F811
+def test_init_writes_nothing_if_the_collector_does_not_answer(folder):
     given = [word for word in words(folder, "--collector", "127.0.0.1:1") if word != "--untried"]
     done = run(*given)
     assert (done.returncode, "127.0.0.1:1" in done.stderr) == (1, True), done.stderr
@@ -152,7 +152,7 @@ DMAPI = ["--catalogue", "dmapi", "--url", "https://data.example.org/api/v1"]
         ([*DMAPI, "--auth", "none"], {"type": "dmapi", "token_file": None}),
     ],
 )
-def test_init_writes_the_keys_of_each_login_method(run, tmp_path, given, keys):  # noqa: F811
+def test_init_writes_the_keys_of_each_login_method(tmp_path, given, keys):
     config = tmp_path / "config.toml"
     done = run("init", "-c", str(config), "--yes", "--untried", *given)
     assert done.returncode == 0, done.stderr
@@ -164,7 +164,7 @@ def test_init_writes_the_keys_of_each_login_method(run, tmp_path, given, keys): 
             assert getattr(source, key) == tmp_path / name
 
 
-def test_init_gives_site_capabilities_the_catalogues_identity(run, tmp_path):  # noqa: F811
+def test_init_gives_site_capabilities_the_catalogues_identity(tmp_path):
     config = tmp_path / "config.toml"
     where = ["--site-capabilities", "https://sites.example.org/api/v1"]
     assert run("init", "-c", str(config), "--yes", "--untried", *DMAPI, *CLIENT, *where).returncode == 0
