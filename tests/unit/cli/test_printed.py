@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
 
@@ -163,8 +164,20 @@ def test_answers_of_the_pool_are_escaped_with_their_line_ends():
     }
 
 
-def cycle_of(*dids: Did, memories: dict, jobs: int = 1) -> tuple[Status, list[DatasetView]]:
-    """Return what `hydrator status` and `datasets` print of a cycle in which *jobs* name *dids*."""
+HERE = DatasetRecord(NOON, {Site("UK"): Fact(DatasetState.AVAILABLE, NOON)})
+NOWHERE = DatasetRecord(NOON, {})
+TYPO, RIGHT = Did("lofar:L667526_SB0001"), Did("lofar:L667526_SB001")
+
+
+def cycle_of(
+    known: Mapping[Did, DatasetRecord], *dids: Did, unseen: Mapping[Did, str] | None = None, jobs: int = 1
+) -> tuple[Status, list[DatasetView]]:
+    """Return what `hydrator status` and `datasets` print of a cycle in which *jobs* name *dids*.
+
+    The catalogue has *known*, or *dids* if none are named, and says why it did not answer about *unseen*.
+    """
+    dids = dids or (*known,)
+    memories = {"rucio": CatalogueMemory(NOON, frozenset({Site("UK")}), known, unseen or {})}
     wants = demand(want(*dids, jobs=jobs))
     snapshot = build_snapshot(memories, wants.dids, now=NOON, max_age=6 * HOUR)
     report = report_of(snapshot, wants, memories=memories)
@@ -173,39 +186,36 @@ def cycle_of(*dids: Did, memories: dict, jobs: int = 1) -> tuple[Status, list[Da
     return Status(view, None, (), None, None), rows
 
 
-HERE = DatasetRecord(NOON, {Site("UK"): Fact(DatasetState.AVAILABLE, NOON)})
-TYPO, RIGHT = Did("lofar:L667526_SB0001"), Did("lofar:L667526_SB001")
+def status_with(**demand_changes: object) -> Status:
+    """Return the status after a cycle with a dataset at UK, with these changes of its demand."""
+    status, _ = cycle_of({RIGHT: HERE})
+    demand_view = replace(status.cycle.demand, **demand_changes)
+    return replace(status, cycle=replace(status.cycle, demand=demand_view))
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
-    ("memory", "state", "note"),
+    ("known", "unseen", "state", "note"),
     [
-        (CatalogueMemory(NOON, frozenset({Site("UK")}), {}, {TYPO: "timeout"}), "not known", "timeout"),
-        (
-            CatalogueMemory(NOON, frozenset({Site("UK")}), {}),
-            "not known",
-            "catalogue rucio has not answered about this dataset",
-        ),
-        (
-            CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {})}),
-            "nowhere",
-            "check the spelling",
-        ),
+        ({}, {TYPO: "timeout"}, "not known", "timeout"),
+        ({}, {}, "not known", "catalogue rucio has not answered about this dataset"),
+        ({TYPO: NOWHERE}, {}, "nowhere", "check the spelling"),
     ],
 )
-def test_dataset_is_absent_only_if_every_catalogue_answered(capsys, memory, state, note):
-    status, rows = cycle_of(TYPO, memories={"rucio": memory})
+def test_dataset_is_absent_only_if_every_catalogue_answered(capsys, known, unseen, state, note):
+    status, rows = cycle_of(known, TYPO, unseen=unseen)
     show.print_datasets(rows, NOON)
-    text = " ".join(capsys.readouterr().out.split())
+    text = printed(capsys)
     assert f"- {state} " in text
     assert note in text
     assert status.cycle.demand.absent == ((TYPO,) if state == "nowhere" else ())
 
 
 def test_note_on_a_dataset_is_printed_once(capsys):
-    _, (row,) = cycle_of(
-        RIGHT, memories={"rucio": CatalogueMemory(NOON, frozenset({CAM, RAL}), {RIGHT: HERE})}
-    )
+    _, (row,) = cycle_of({RIGHT: HERE})
     facts = [FactView(site, DatasetState.AVAILABLE, None, to_unix(NOON), {}) for site in (CAM, RAL)]
     show.print_datasets([replace(row, sites=tuple(facts), left_out_at=(CAM, RAL))], NOON)
     _, first, second = capsys.readouterr().out.splitlines()
@@ -214,25 +224,21 @@ def test_note_on_a_dataset_is_printed_once(capsys):
 
 
 def test_unknown_name_is_shown_with_the_nearest_known_one(capsys):
-    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {}), RIGHT: HERE})
-    status, rows = cycle_of(TYPO, RIGHT, memories={"rucio": memory})
+    status, rows = cycle_of({TYPO: NOWHERE, RIGHT: HERE})
     show.print_datasets(rows, NOON)
     show.print_status(status, NOON)
-    text = " ".join(capsys.readouterr().out.split())
+    text = printed(capsys)
     assert f"check the spelling; {RIGHT} exists" in text
     assert f"no site has 1 demanded dataset, for example {TYPO}: check the spelling" in text
 
 
 def test_status_names_the_problems_that_check_finds_with_what_to_do(capsys):
-    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
-    status, _ = cycle_of(RIGHT, memories={"rucio": memory})
-    lower = Did(RIGHT.lower())
-    names = replace(status.cycle.demand, clashes=((RIGHT, lower),), wrong_keys={"c1.5@ap": 5})
+    status = status_with(clashes=((RIGHT, Did(RIGHT.lower())),), wrong_keys={"c1.5@ap": 5})
     collector = PublisherView(name="collector", rejected={"AU": "no age"}, rival="its generation is not ours")
-    cycle = replace(status.cycle, demand=names, publishers=(collector,))
+    cycle = replace(status.cycle, publishers=(collector,))
     status = replace(status, cycle=cycle, daemon_problem="no daemon runs here")
     show.print_status(status, NOON)
-    text = " ".join(capsys.readouterr().out.split())
+    text = printed(capsys)
     found = list(find_problems(status, NOON))
     assert len(found) == 5
     for one in found:
@@ -240,37 +246,23 @@ def test_status_names_the_problems_that_check_finds_with_what_to_do(capsys):
 
 
 def test_status_shows_refused_and_unanswered_demand_and_reads_no_markup_in_names(capsys):
-    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
-    status, _ = cycle_of(RIGHT, memories={"rucio": memory})
-    odd = replace(
-        status.cycle.demand,
-        refused={"[red]x[/]": "it has no scope"},
-        unseen={RIGHT: "[bold]", TYPO: "[bold]"},
-    )
-    show.print_status(replace(status, cycle=replace(status.cycle, demand=odd)), NOON)
-    text = " ".join(capsys.readouterr().out.split())
+    refused, unseen = {"[red]x[/]": "it has no scope"}, {RIGHT: "[bold]", TYPO: "[bold]"}
+    show.print_status(status_with(refused=refused, unseen=unseen), NOON)
+    text = printed(capsys)
     assert "a job names '[red]x[/]', which is not a DID: it has no scope" in text
     assert f"not all catalogues answered about 2 datasets, for example {RIGHT}: [bold]" in text
 
 
 def test_once_and_plan_show_datasets_about_which_nobody_answered(capsys):
-    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
-    status, _ = cycle_of(RIGHT, memories={"rucio": memory})
-    odd = replace(status.cycle.demand, unseen={RIGHT: "its size is a text"})
-    show.print_cycle(replace(status.cycle, demand=odd))
+    show.print_cycle(status_with(unseen={RIGHT: "its size is a text"}).cycle)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"not all catalogues answered about {RIGHT}: its size is a text"
 
 
 def test_status_shows_the_first_of_many_refused_and_unanswered_names_and_counts_the_others(capsys):
-    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: HERE})
-    status, _ = cycle_of(RIGHT, memories={"rucio": memory})
-    many = replace(
-        status.cycle.demand,
-        refused={f"L{number}": "it has no scope" for number in range(500)},
-        unseen={Did(f"lofar:L{number}"): f"no answer about lofar:L{number}" for number in range(500)},
-    )
-    show.print_status(replace(status, cycle=replace(status.cycle, demand=many)), NOON)
+    refused = {f"L{number}": "it has no scope" for number in range(500)}
+    unseen = {Did(f"lofar:L{number}"): f"no answer about lofar:L{number}" for number in range(500)}
+    show.print_status(status_with(refused=refused, unseen=unseen), NOON)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) < 25
     assert sum("which is not a DID" in line for line in lines) == 5
@@ -300,19 +292,17 @@ def test_provenance_of_an_old_answer_has_the_reason_of_the_last_failure_alone_or
 
 def test_a_share_is_rounded_down(capsys):
     almost = DatasetRecord(NOON, {Site("UK"): Fact(DatasetState.PARTIAL, NOON, 0.997)})
-    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: almost})
-    _, rows = cycle_of(RIGHT, memories={"rucio": memory})
+    _, rows = cycle_of({RIGHT: almost})
     show.print_datasets(rows, NOON)
-    assert "PARTIAL 99 %" in " ".join(capsys.readouterr().out.split())
+    assert "PARTIAL 99 %" in printed(capsys)
 
 
 def test_demand_of_jobs_that_are_gone_is_called_kept_and_has_no_advice(capsys):
     """Case S29 of cases/submit.md."""
-    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {}), RIGHT: HERE})
-    status, rows = cycle_of(TYPO, RIGHT, memories={"rucio": memory}, jobs=0)
+    status, rows = cycle_of({TYPO: NOWHERE, RIGHT: HERE}, jobs=0)
     show.print_datasets(rows, NOON)
     show.print_status(status, NOON)
-    text = " ".join(capsys.readouterr().out.split())
+    text = printed(capsys)
     end = format_time(to_unix(NOON + DAY), NOON)
     assert f"0 datasets demanded by 0 jobs; 2 datasets kept until {end}, which no job names any more" in text
     assert text.count(f"no job names it any more; kept until {end}") == 2
