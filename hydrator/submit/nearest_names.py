@@ -49,13 +49,9 @@ def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
 def _has_same_numbers(first: str, second: str) -> bool:
     """Return whether the numbers in both names are equal, as far as both have numbers.
 
-    In a number of four digits or more, a swap of digits or one digit too many is a typing error. An ``i``,
-    ``l`` or ``o`` after a digit is one too: ``sb00i`` has the number of ``sb001``.
+    In a number of four digits or more, a swap of digits or one digit too many is a typing error.
     """
-    numbers = [
-        re.findall(r"[0-9]+", re.sub(r"(?<=[0-9])[ilo]+", lambda found: found[0].translate(_DIGITS), name))
-        for name in (first, second)
-    ]
+    numbers = [re.findall(r"[0-9]+", name) for name in (first, second)]
     return all(
         int(one) == int(other)
         or (
@@ -73,9 +69,12 @@ def _count_common_ends(first: str, second: str) -> int:
 
 
 def _split_lower(did: Did) -> tuple[str, str]:
-    """Return scope and name of *did* in lower case; an archive has the name of its measurement set."""
+    """Return scope and name of *did* in lower case; an archive has the name of its measurement set.
+
+    An ``i``, ``l`` or ``o`` after a digit counts as a digit: ``SB00I`` is ``sb001``.
+    """
     scope, _, name = did.lower().partition(":")
-    return scope, strip_tar(name)
+    return scope, re.sub("(?<=[0-9])[ilo]+", lambda found: found[0].translate(_DIGITS), strip_tar(name))
 
 
 def similar_name_patterns(dids: Collection[Did]) -> list[str]:

@@ -80,14 +80,12 @@ class Resolution:
     @property
     def problems(self) -> list[str]:
         """One sentence for each name without a DID; names with the same problem share it."""
+        reasons = dict(self.unknown_names)
+        for name, dids in self.ambiguous_names.items():
+            reasons[name] = f"could be {shorten_list(dids, limit=_MAX_SHOWN)}: write the one that you mean"
         names_by_problem: dict[str, list[str]] = {}
-        for name in self.dids:
-            if name in self.ambiguous_names:
-                listed = shorten_list(self.ambiguous_names[name], limit=_MAX_SHOWN)
-                problem = f"could be {listed}: write the one that you mean"
-                names_by_problem.setdefault(problem, []).append(name)
-            elif name in self.unknown_names:
-                names_by_problem.setdefault(self.unknown_names[name], []).append(name)
+        for name in [name for name in self.dids if name in reasons]:
+            names_by_problem.setdefault(reasons[name], []).append(name)
         return [f"{', '.join(names)}: {problem}" for problem, names in names_by_problem.items()]
 
     @property
@@ -169,8 +167,7 @@ def _choose_dids(
         [name for name in names if name not in chosen and name not in ambiguous], scope, failures
     )
     if scope is None and len(unknown) <= MAX_SEARCHED:  # of more names the scope is what lacks
-        bases = {name: base_name(name) for name in unknown}
-        dids = {name: Did(f"*:{base}") for name, base in bases.items() if _parse_explicit_did(f"x:{base}")}
+        dids = {name: Did(f"*:{base_name(name)}") for name in unknown}
         similar = find_similar([*dids.values()], catalogues)
         unknown |= {name: unknown[name] + _question(similar[did]) for name, did in dids.items()}
     return chosen | by_scope, ambiguous, unknown, failures

@@ -18,9 +18,9 @@ from hydrator.submit.bindings import job_attributes
 from hydrator.submit.gpus import GpuChoice, gpu_choice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere
 from hydrator.submit.submit_files.values import (
-    line_problems,
     quote_arguments,
     unfit_name_reason,
+    unfit_reason,
     unfit_value_reason,
 )
 
@@ -161,7 +161,12 @@ def submit_description(lines: Sequence[str], extra_lines: Sequence[str]) -> str:
         ConfigError: condor_submit cannot read a line.
     """
     every = [*lines, *(["", *extra_lines] if extra_lines else []), "", "queue", ""]
-    if problems := line_problems(every):
+    problems = [
+        f"condor_submit cannot read a line of the submit description: {why}: {line[:200]!r}"
+        for line in every
+        if line and (why := unfit_reason(line))
+    ]
+    if problems:
         raise ConfigError(problems)
     return "\n".join(every)
 

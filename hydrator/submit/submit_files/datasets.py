@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from hydrator.domain.ads.classad import list_literal, string_literal
 from hydrator.domain.ads.contract import (
@@ -47,8 +48,7 @@ _LIST_LITERAL = re.compile(r'\{\s*"[^"\\]*"\s*(?:,\s*"[^"\\]*"\s*)*\}')
 _TEXT = re.compile(r'(?:split\()?"([^"\\]*)"\)?')
 
 
-@dataclass(frozen=True, slots=True)
-class KeyLines:
+class KeyLines(NamedTuple):
     """The lines with the key; if the key differs between the items, ``item_keys`` has the key of each."""
 
     lines: tuple[str, ...] = ()
@@ -164,8 +164,7 @@ def add_datasets(
     return FilterResult(new_text, tuple(new.notes), lines, first_line, bool(new.key.item_keys))
 
 
-@dataclass(frozen=True, slots=True)
-class _NewDatasets:
+class _NewDatasets(NamedTuple):
     """The additions to one description: a list (``literal``, empty for none), a key, and notes on them."""
 
     literal: str = ""

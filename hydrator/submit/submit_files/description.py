@@ -12,7 +12,7 @@ from contextlib import chdir
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hydrator.domain.ads.contract import MODE, REQUIRED_DATASETS
 from hydrator.domain.errors import ConfigError
@@ -54,8 +54,7 @@ class SubmitFileError(ConfigError):
         super().__init__([problem])
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatement:
+class QueueStatement(NamedTuple):
     """A queue statement in a text: its first byte, and the byte after it and its items."""
 
     start: int

@@ -8,7 +8,7 @@ Tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_submit_language.py
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=@+,{}-]+")
 
@@ -64,12 +64,3 @@ def unfit_name_reason(path: str) -> str:
     if path != path.strip():
         return "it begins or ends with a blank"
     return ""
-
-
-def line_problems(lines: Iterable[str]) -> list[str]:
-    """Return one sentence for each of *lines* that condor_submit would not read unchanged as one line."""
-    return [
-        f"condor_submit cannot read a line of the submit description: {why}: {line[:200]!r}"
-        for line in lines
-        if line and (why := unfit_reason(line))
-    ]

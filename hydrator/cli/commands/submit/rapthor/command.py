@@ -54,7 +54,7 @@ def submit_rapthor(options: RapthorOptions) -> None:
         options.expected_time,
     )
     exit_on_problems(_usage_problems(settings.submit, run_options, options))
-    words = _parse_command(settings.submit, options)
+    words = _parse_command(options)
     settings = _find_image(settings, run_options.extra_lines)
     run = prepare_run(settings, _check_expressions(settings, run_options), options)
     if options.dry_run:
@@ -129,18 +129,14 @@ def _usage_problems(submit: SubmitSettings, run: RunOptions, options: RapthorOpt
         for text in run.extra_lines
         if re.match(r"\s*queue\b(?!\s*=)", text, re.IGNORECASE)
     ]
-    return problems + [
-        f"--line: the value must be one line of a submit description: {why}"
-        for text in run.extra_lines
-        if text and (why := unfit_reason(text))
-    ]
+    return problems
 
 
-def _parse_command(submit: SubmitSettings, options: RapthorOptions) -> list[str]:
+def _parse_command(options: RapthorOptions) -> list[str]:
     """Split the job's command into words as a shell does.
 
-    Exits if the command or the container is not one line, or if --submit is given without condor_submit
-    on this host. These checks run before any catalogue is queried.
+    Exits if the command is not one line, or if --submit is given without condor_submit on this host. These
+    checks run before any catalogue is queried.
     """
     words: list[str] = []
     try:
@@ -152,14 +148,8 @@ def _parse_command(submit: SubmitSettings, options: RapthorOptions) -> list[str]
     operators = {"&&", "||", "|", ">", "<"}
     if shell := [word for word in words if word in operators or (word[-1:] == ";" and " " not in word[1:])]:
         exit_on_problems([f"--command: {shell[0]}: no shell runs it: write sh -c '...' around the script"])
-    texts = {"--command": options.command, "--container, [submit].container": submit.container}
-    exit_on_problems(
-        [
-            f"{option}: the value must be one line and not blank: {why}"
-            for option, text in texts.items()
-            if text is not None and (why := unfit_reason(text))
-        ]
-    )
+    if why := unfit_reason(options.command):
+        exit_on_problems([f"--command: the value must be one line and not blank: {why}"])
     if options.submit:
         find_condor_submit()
     return words

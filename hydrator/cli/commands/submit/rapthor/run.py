@@ -29,7 +29,6 @@ from hydrator.submit.rapthor.job import JOB_PARSET, WRAPPER_FILE, RapthorRun, Ru
 from hydrator.submit.rapthor.machine import WORKING_FOLDER, spelling_questions
 from hydrator.submit.rapthor.outlook import SiteOutlook, rank_sites
 from hydrator.submit.rapthor.parset import Parset, parse_parset
-from hydrator.submit.submit_files.values import unfit_name_reason
 from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import assemble
 from hydrator.wiring.catalogues import build_file_listers, daemon_catalogues, fetch_storage
@@ -127,7 +126,7 @@ def _mode_problems(submit: SubmitSettings, mode: Mode | None, form: str) -> list
 def find_files_to_send(parset: Parset) -> dict[str, Path]:
     """Return the files of *parset* that exist on this host, by their names in the parset.
 
-    Exits if a file cannot be read or transferred, if two files have the same name, or if a relative path,
+    Exits if a file cannot be read, if two files have the same name, or if a relative path,
     which means nothing at a site, names no file.
     """
     paths: dict[str, Path] = {}
@@ -150,11 +149,6 @@ def find_files_to_send(parset: Parset) -> dict[str, Path]:
     problems += [
         f"two files of the job are called {name}: HTCondor transfers them into one folder, so rename one"
         for name in sorted({name for name in names if names.count(name) > 1})
-    ]
-    problems += [
-        f"{path!r}: HTCondor cannot transfer this file with the job: {why}: rename the file"
-        for path in sent
-        if (why := unfit_name_reason(path))
     ]
     exit_on_problems(problems)
     return paths
