@@ -9,13 +9,10 @@ from hydrator.config.daemon import SitesSettings
 from hydrator.domain.ads.contract import CONTRACT_VERSION, ON_SLOTS, OPENING_ATTRIBUTES
 from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.model import Site
-from tests.pythons import pythons
 from tests.unit.test_startd_cron import (
-    ADDED,
     NO_OPENINGS,
     NOW,
     Respond,
-    ad_lines,
     ad_text,
     ask,
     ends,
@@ -48,33 +45,6 @@ def test_hook_and_configuration_have_the_same_site_keys():
 @pytest.mark.parametrize("name", hook.OPTIONAL_ATTRIBUTES)
 def test_other_attributes_are_optional(name):
     assert name not in read(ad_text(**{name: None}))
-
-
-@pytest.mark.parametrize(
-    ("name", "literal"),
-    [
-        ("DataLocalitySets", "['a:1'=1.01]"),
-        ("DataLocalitySets", "['a:1'=\"1.0\"]"),
-        ("DataLocalitySets", "[s2bc=1.0;S2bc=1.0]"),
-        ("DataLocalitySets", "['a 1'=1.0]"),
-        ("DataLocalitySets", "['" + "x" * 501 + "'=1.0]"),
-        ("DataLocalitySets", "[]]"),
-        ("DataLocalitySetsAsOf", "['a:1'=time()]"),
-        ("DataLocalityOpen", "['a:1'=-1]"),
-        ("DataLocalityOpen", "['a:1'=315360001]"),
-        ("DataLocalityOpen", "[a:1~3=60]"),
-        ("DataLocalityReadFrom", '[\'a:1\'="U\\"K"]'),
-        ("DataLocalityReadFrom", "['a:1'=\"U\tK\"]"),
-        ("DataLocalityReadFrom", "['a:1'=\"UK]"),
-        ("DataLocalityReadFrom", "['a:1'=\"" + "x" * 201 + '"]'),
-        ("DataLocalityBacklog", "-1"),
-        ("DataLocalityBacklog", "1.5"),
-        (UNTIL, "time()+900"),
-        (UNTIL, "-1"),
-    ],
-)
-def test_value_that_is_not_a_literal_of_its_type_is_rejected(name, literal):
-    assert refusal(ad_text(**{name: literal})).startswith(f"in {name}: ")
 
 
 def test_longest_key_and_hashed_keys_are_printed_unchanged_and_these_without_quotes():
@@ -189,15 +159,3 @@ def test_clock_that_is_ahead_shortens_the_openings_and_does_not_shift_a_copy_twi
 def not_modified(**fields: str) -> Respond:
     headers = {"ETag": '"1763690399"', "X-DataLocality-AsOf": str(NOW)}
     return raw(304, {**headers, **{name.replace("_", "-"): value for name, value in fields.items()}})
-
-
-@pytest.mark.outside
-@pytest.mark.parametrize("python", pythons())
-def test_ad_of_another_contract_leaves_the_last_copy(run, server, python):
-    clean = [python, "-I", "-S"]
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url, python=clean)
-    server.respond = ok(ad_text(DataLocalityVersion="2", DataLocalityNew="[]"), ETag='"9"')
-    done = run("--site", "UK", "--url", server.url, python=clean)
-    assert (done.returncode, printed(done)) == (1, {**ad_lines(), **ADDED})
-    assert "the ad has contract version 2, this hook reads 1" in done.stdout.split("- trouble")[0]

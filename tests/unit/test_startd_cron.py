@@ -632,6 +632,10 @@ GARBLED = {
         "is not ASCII",
     ),
     "brotli": (ok(Content_Encoding="br"), "sends gzip that cannot be read"),
+    "another contract": (
+        ok(ad_text(DataLocalityVersion="2", DataLocalityNew="[]"), ETag='"9"'),
+        "the ad has contract version 2, this hook reads 1",
+    ),
     "300 header fields": (raw(200, {f"X-{number}": "y" for number in range(300)}), "more than 100 headers"),
 }
 
@@ -718,18 +722,6 @@ def test_proxy_gets_the_whole_url(run, server):
     done = run("--site", "UK", "--url", "http://far.example:8080/h", http_proxy=server.url)
     assert (done.returncode, server.asked[0][0]) == (0, "http://far.example:8080/h/v1/sites/UK/ad")
     assert server.asked[0][1]["host"] == "far.example:8080"
-
-
-def test_proxy_of_the_glidein_is_used(run, server, tmp_path):
-    server.respond = ok()
-    path = glidein_config(
-        tmp_path,
-        PROXY_URL=server.url,
-        GLIDEIN_Proxy_URL="None",
-        HYDRATOR_URL="http://far.example",
-        GLIDEIN_CMSSite="UK",
-    )
-    assert as_of(run(path, "main", GLIDEIN_PERIODIC_SCRIPT="true")) == NOW
 
 
 def test_https_goes_through_a_proxy_by_connect(run, server, secure, certificate):

@@ -94,10 +94,28 @@ def test_ad_with_a_foreign_line_is_rejected_as_a_whole(line):
         ("DataLocalityAsOf", ""),
         ("DataLocalityGeneration", "9" * 16),
         ("DataLocalityGeneration", "٣"),
+        ("DataLocalitySets", "['a:1'=1.01]"),
+        ("DataLocalitySets", "['a:1'=\"1.0\"]"),
+        ("DataLocalitySets", "[s2bc=1.0;S2bc=1.0]"),
+        ("DataLocalitySets", "['a 1'=1.0]"),
+        ("DataLocalitySets", "['" + "x" * 501 + "'=1.0]"),
+        ("DataLocalitySets", "[]]"),
+        ("DataLocalitySetsAsOf", "['a:1'=time()]"),
+        ("DataLocalityOpen", "['a:1'=-1]"),
+        ("DataLocalityOpen", "['a:1'=315360001]"),
+        ("DataLocalityOpen", "[a:1~3=60]"),
+        ("DataLocalityReadFrom", '[\'a:1\'="U\\"K"]'),
+        ("DataLocalityReadFrom", "['a:1'=\"U\tK\"]"),
+        ("DataLocalityReadFrom", "['a:1'=\"UK]"),
+        ("DataLocalityReadFrom", "['a:1'=\"" + "x" * 201 + '"]'),
+        ("DataLocalityBacklog", "-1"),
+        ("DataLocalityBacklog", "1.5"),
+        ("DataLocalityOpenUntil", "time()+900"),
+        ("DataLocalityOpenUntil", "-1"),
     ],
 )
 def test_value_that_is_not_a_literal_of_its_type_is_rejected(name, literal):
-    refusal(ad_text(**{name: literal}))
+    assert refusal(ad_text(**{name: literal})).startswith((f"in {name}: ", "byte "))
 
 
 def test_ad_with_an_attribute_twice_is_rejected():
@@ -184,9 +202,14 @@ def test_options_precede_the_environment():
 
 
 def test_environment_precedes_glidein_config(tmp_path):
-    path = glidein_config(tmp_path, HYDRATOR_URL="https://a", HYDRATOR_SITE="AU", HYDRATOR_CA_FILE="")
+    proxies = {"PROXY_URL": "http://squid:3128", "GLIDEIN_Proxy_URL": "None"}
+    path = glidein_config(
+        tmp_path, HYDRATOR_URL="http://a", HYDRATOR_SITE="AU", HYDRATOR_CA_FILE="", **proxies
+    )
     found = settings(path, "id", HYDRATOR_SITE="UK")
-    assert (found.location, found.site) == ("https://a", "UK")
+    assert (found.location, found.site) == ("http://a", "UK")
+    assert found.proxy
+    assert found.proxy.address == "squid:3128"
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 """Archives: the names that the LOFAR archive gives to tar files of measurement sets."""
 
-import tarfile
-
 import pytest
 
 from hydrator.config import SubmitSettings
 from hydrator.domain.model import Did
 from hydrator.submit.dataset_names.globs import expand_globs
 from hydrator.submit.dataset_names.resolver import resolve_names
-from hydrator.submit.dataset_paths import paths_file_text
 from hydrator.submit.file_lists import Listing
+from hydrator.submit.job_wrapper import is_packed
 from hydrator.submit.nearest_names import similar_names
 from tests.unit.submit.test_dataset_resolver import catalogue, nothing_here, settings
-from tests.unit.submit.test_job_wrapper import PARSET, Node
 
 CHECKSUM = "L775619_SB055_uv.MS_76a2361e.tar"
 PREPARED = "L229673_SAP000_SB000_uv.MS_12487D6BAt_115MHz.pre-cal.ms.tar"
@@ -116,19 +113,9 @@ def test_job_asks_for_the_disk_that_archives_need_without_a_list_of_files():
     assert sum(file.bytes or 0 for file in found) == 11_111
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("name", [CHECKSUM, PREPARED, DOWNLOAD])
 def test_job_unpacks_archives_by_default(tmp_path, name):
     """Case S19 of cases/submit.md."""
-    node, did = Node(tmp_path), Did(f"lofar:{name.rpartition('%2F')[2]}")
-    inside = tmp_path / "L1_uv.MS"
-    inside.mkdir()
-    (inside / "table.dat").write_text("table")
-    with tarfile.open(node.storage / name, "w") as tar:
-        tar.add(inside, inside.name)
-    paths = {"UK": {did: str(node.storage / name)}}
-    text = paths_file_text([(f"/data/{name}", did)], paths, None, unpack=SubmitSettings().unpack)
-    (node.scratch / "hydrator-paths.json").write_text(text)
-    (node.scratch / "run.parset").write_bytes(PARSET)
-    done = node.run("--parset", "run.parset", "--", "cat", "run.parset")
-    assert '/L1_uv.MS"]\n' in done.stdout, done.stderr
+    (tmp_path / name).touch()
+    assert is_packed(str(tmp_path / name), "x", SubmitSettings().unpack)
+    assert not is_packed(str(tmp_path / "L1_uv.MS"), "x", SubmitSettings().unpack)

@@ -8,7 +8,6 @@ from hydrator.domain.model import Did, Site, from_unix
 from hydrator.reconcile import misses
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.job_wrapper import Dataset, WrapperError
-from hydrator.submit.retry import retry_elsewhere
 from tests.archives import tar_of
 from tests.unit.submit.test_job_wrapper import FILE
 from tests.unit.submit.test_job_wrapper_files import L1, table
@@ -112,14 +111,6 @@ def test_misses_are_parsed_from_the_job_ad_and_other_texts_skipped():
     )
     assert misses.parse_misses({}) == ()
     assert misses.parse_misses({misses.MISSES_ATTRIBUTE: "10 a:1 NL"}) == ()
-
-
-def test_retry_lines_keep_the_jobs_requirements_in_parentheses():
-    lines = retry_elsewhere(["A || B"], ["GLIDEIN_Site"], tries=3)
-    (requirements,) = [line for line in lines if line.startswith("requirements = ")]
-    assert requirements.startswith("requirements = (A || B) && ")
-    assert "job_machine_attrs = DataLocalitySite, GLIDEIN_Site" in lines
-    assert any("NumJobCompletions >= 3" in line for line in lines)
 
 
 def test_variable_of_a_dataset_must_be_a_shell_name():

@@ -20,7 +20,6 @@ from hydrator.submit.rapthor.job import (
 from hydrator.submit.rapthor.machine import job_parset, spelling_questions
 from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
-from hydrator.submit.submit_files.values import quote_arguments
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, DatasetState, facts, replica
 
 KEY = f'"{set_key([L1, L2])}"'
@@ -306,6 +305,7 @@ def test_run_is_one_job_that_retries_elsewhere_after_a_miss():
     assert "request_cpus = 16" in lines
     assert "request_memory = 61035" in lines
     assert "universe = vanilla" in lines
+    assert "job_machine_attrs = DataLocalitySite, GLIDEIN_Site" in lines
     assert sum(line.startswith("requirements = ") for line in lines) == 1
     missed = "ExitBySignal =!= true && ExitCode =?= 85"
     assert f"on_exit_remove = ! ({missed}) && JobMaxRetries is undefined" in lines
@@ -322,12 +322,6 @@ def test_description_has_the_users_container_rank_and_lines():
     assert "rank = (TARGET.Mips) + (MY.DataLocalityRank ?: 0.0)" in lines
     assert "+A = 1" in lines
     assert any(line.startswith("requirements = (TARGET.Cpus > 3) && ") for line in lines)
-
-
-def test_quoted_arguments_keep_blanks_quotes_and_dollars():
-    assert (
-        quote_arguments(["a", "b c", "it's", 'q"', "$HOME"]) == "\"a 'b c' 'it''s' 'q\"\"' '$(DOLLAR)HOME'\""
-    )
 
 
 def test_run_name_has_only_characters_without_quoting():
@@ -386,19 +380,15 @@ def test_exports_that_no_shell_can_have_are_rejected(asked, told):
 
 
 def test_run_has_the_attributes_of_its_datasets_and_options():
-    asked = run("lofar:L2", "lofar:L1", sizes={L1: 1}, mode="wait", max_wait_seconds=60)
+    asked = run("lofar:L2", "lofar:L1", mode="wait", max_wait_seconds=60, expected_seconds=3600)
     assert asked.attributes == {
         "RequiredDatasets": '{"lofar:L1","lofar:L2"}',
         "DataLocality": '"wait"',
         "DataLocalityMaxWait": "60",
+        "DataLocalityExpectedSeconds": "3600",
         "WorkflowRun": '"r1"',
     }
-
-
-def test_run_without_a_mode_has_the_default_of_the_pool():
-    attributes = run("lofar:L1", mode=None, expected_seconds=3600).attributes
-    assert "DataLocality" not in attributes
-    assert attributes["DataLocalityExpectedSeconds"] == "3600"
+    assert "DataLocality" not in run("lofar:L1", mode=None).attributes, "the pool's default"
 
 
 # --- what would match now

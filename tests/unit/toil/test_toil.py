@@ -14,6 +14,7 @@ import pytest
 
 from hydrator.submit.rapthor import environment as rapthor
 from testbed.files import write_program
+from tests.command_line import run_hydrator
 from toil_batch_system_classad_hydrator import shim
 from toil_batch_system_classad_hydrator.affinity import SITE_FILE_VARIABLE, SiteAffinity
 from toil_batch_system_classad_hydrator.condor import Schedd, ScheddUnreachable, SubmitRejected
@@ -73,10 +74,6 @@ def test_description_rounds_resources_up_and_names_the_step():
     assert output["arguments"] == """"-c '_toil_worker CWLJob'\""""
     assert "request_gpus" not in output
     assert "requirements" not in output
-
-
-def test_ad_has_only_the_variables_that_the_job_lists():
-    output = described()
     assert output["getenv"] == "false"
     assert output["environment"] == '"PATH=/v:/bin"'
 
@@ -610,8 +607,6 @@ def toil_standin(folder: Path, python: str) -> Path:
 
 @pytest.mark.outside
 def test_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operation):
-    import sys
-
     other = toil_standin(tmp_path / "venv", sys.executable)
     words = rapthors(operation)
     done = run_shim(front, *words, path=f"{other}:{front}:{other}:/usr/bin:/bin")
@@ -623,33 +618,22 @@ def test_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operation)
 
 @pytest.mark.outside
 @pytest.mark.parametrize(
-    ("path", "reason"),
-    [("{front}:/usr/bin:/bin", "no other toil-cwl-runner"), ("{front}:{bare}:/usr/bin:/bin", "no python3")],
+    ("programs", "reason"),
+    [
+        ((), "no other toil-cwl-runner"),
+        (("toil-cwl-runner",), "no python3"),
+        (("toil-cwl-runner", "python3"), "install classad-hydrator[toil] there"),
+    ],
 )
-def test_shim_reports_a_missing_toil_cwl_runner(front, tmp_path, path, reason):
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    write_program(bare / "toil-cwl-runner", "#!/bin/sh\n")
-    done = run_shim(front, path=path.format(front=front, bare=bare))
+def test_shim_reports_a_missing_part_of_toil(front, tmp_path, programs, reason):
+    other = tmp_path / "venv"
+    other.mkdir()
+    for name in programs:
+        write_program(other / name, "#!/bin/sh\nexit 1\n")
+    done = run_shim(front, path=f"{front}:{other}:/usr/bin:/bin")
     assert done.returncode == 2
     assert reason in done.stderr
 
 
-@pytest.mark.outside
-def test_shim_reports_a_missing_batch_system(front, tmp_path):
-    import sys
-
-    other = toil_standin(tmp_path / "venv", sys.executable)
-    (other / "python3").write_text("#!/bin/sh\nexit 1\n")
-    done = run_shim(front, path=f"{front}:{other}:/usr/bin:/bin")
-    assert done.returncode == 2
-    assert "install classad-hydrator[toil] there" in done.stderr
-
-
 def test_submit_toil_shim_command_prints_the_shim():
-    from typer.testing import CliRunner
-
-    from hydrator.cli.app import app
-
-    done = CliRunner().invoke(app, ["submit", "toil-shim"])
-    assert (done.exit_code, done.stdout) == (0, SHIM.read_text())
+    assert run_hydrator("submit", "toil-shim").stdout == SHIM.read_bytes()
