@@ -19,6 +19,7 @@ from .bindings.client import CollectorClient
 from .bindings.library import NOT_DYNAMIC_SLOT, describe_denial
 from .bindings.token_advice import MERGE_ADVICE
 
+REFRESH_SECONDS = 300
 VIA_MERGE = "merge"
 """DataLocalitySource of a slot that got its attributes by a merge."""
 SLOT_ATTRIBUTES = (
@@ -96,26 +97,25 @@ def select_mergeable_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd]) ->
     return [slot for slot in slots if not slot.has_hook and slot.site in ads]
 
 
-def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh: timedelta) -> list[Slot]:
-    """Return slots whose content differs from the site's ad, or whose AsOf is *refresh* older than the ad's.
+def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd]) -> list[Slot]:
+    """Return slots whose content differs from the site's ad, or whose AsOf is REFRESH_SECONDS older.
 
     Slots without content come first, ordered by their startd's last update, the newest first. The rate may
     allow merges for the first slots only. These first slots keep the merge longest, because their startds
     have the longest time until their next update.
     """
-    max_lag_seconds = int(refresh.total_seconds())
     due = []
     for slot in select_mergeable_slots(slots, ads):
         ad = ads[slot.site]  # type: ignore[index]
-        if _is_behind(slot.as_of, ad, max_lag_seconds) or not slot.has_content_of(ad):
+        if _is_behind(slot.as_of, ad) or not slot.has_content_of(ad):
             due.append(slot)
     return sorted(due, key=lambda slot: (slot.advertised_site is not None, -slot.last_heard_from, slot.name))
 
 
-def _is_behind(as_of: object, ad: SiteAd, max_lag_seconds: int) -> bool:
-    """Return True if the AsOf of a slot is invalid, or older than the AsOf of *ad* by *max_lag_seconds*."""
+def _is_behind(as_of: object, ad: SiteAd) -> bool:
+    """Return True if the AsOf of a slot is invalid, or older than the AsOf of *ad* by REFRESH_SECONDS."""
     at = valid_integer(as_of)
-    return at is None or at <= to_unix(ad.as_of) - max_lag_seconds or is_ahead(at, ad.as_of)
+    return at is None or at <= to_unix(ad.as_of) - REFRESH_SECONDS or is_ahead(at, ad.as_of)
 
 
 def select_slots_to_withdraw(
@@ -171,7 +171,8 @@ def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, C
     return confirmed, missing
 
 
-MAX_BATCH_SLOTS = 500
+SLOTS_PER_SECOND = 500
+"""The largest rate of merges at one collector; a batch is at most those of one second."""
 MAX_BATCH_BYTES = 8_000_000
 """Bytes of one connection: a collector accepts 1,400 ads of 95 kB a second, and a call has a time limit."""
 
@@ -186,10 +187,8 @@ class SlotMerger:
     Args:
         client: a client that only this object uses; ``close`` also stops the client.
         site_attributes: names of slot attributes; the first that a slot has gives the slot's site.
-        slots_per_second: the maximum rate of merges at one collector.
-        interval: the time between two runs. One run sends no more merges than the rate allows in this
-            time.
-        refresh: merge a slot again when the slot's AsOf is older than the site ad's AsOf by this time.
+        interval: the time between two runs. One run sends no more merges than SLOTS_PER_SECOND allows in
+            this time.
         clock: returns the present time, aware UTC.
     """
 
@@ -199,15 +198,11 @@ class SlotMerger:
         site_attributes: Sequence[str],
         *,
         interval: timedelta,
-        slots_per_second: float = 500,
-        refresh: timedelta = timedelta(minutes=5),
         clock: Clock,
     ) -> None:
         self._client = client
         self._site_attributes = tuple(site_attributes)
-        self._slots_per_second = slots_per_second
-        self._max_slots = max(1, int(slots_per_second * interval.total_seconds()))
-        self._refresh = refresh
+        self._max_slots = int(SLOTS_PER_SECOND * interval.total_seconds())
         self._clock = clock
         self._close_event = threading.Event()
         self._interval = interval
@@ -239,7 +234,7 @@ class SlotMerger:
             error=self._missing_merges_reason(collector, missing) if missing and not confirmed else None,
         )
         to_withdraw = select_slots_to_withdraw(slots, ads, is_retired)[: self._max_slots]
-        due = select_due_slots(slots, ads, self._refresh)[: self._max_slots]
+        due = select_due_slots(slots, ads)[: self._max_slots]
         try:
             withdrawn_count = self._send_merges(collector, slots, to_withdraw, {})
             merged_count = self._send_merges(collector, slots, due, ads)
@@ -296,10 +291,9 @@ class SlotMerger:
         texts = {slot.site or Site(""): "" for slot in target_slots}
         texts |= {site: ads[site].text for site in texts if site in ads}
         since = max((slot.last_heard_from for slot in all_slots), default=0)
-        max_slots = max(1, min(MAX_BATCH_SLOTS, int(self._slots_per_second)))
         count = 0
-        for batch in split_into_batches(target_slots, texts, max_slots, MAX_BATCH_BYTES):
-            if count and self._close_event.wait(len(batch) / self._slots_per_second):
+        for batch in split_into_batches(target_slots, texts, SLOTS_PER_SECOND, MAX_BATCH_BYTES):
+            if count and self._close_event.wait(len(batch) / SLOTS_PER_SECOND):
                 break
             sites = {slot.site or Site("") for slot in batch}
             batch_texts: dict[str, str | None] = {site: texts[site] or None for site in sites}

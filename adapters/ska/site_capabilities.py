@@ -33,6 +33,7 @@ from hydrator.domain.model import Site
 from hydrator.domain.untrusted import moment_in_utc
 
 _DEADLINE_SECONDS = 60.0
+_REFRESH = timedelta(minutes=10)
 _SITE = re.compile(r"""[^\s"'\\`](?:[^"'\\`]{0,253}[^\s"'\\`])?""")
 _QUERY = {"include_inactive": "true"}
 _ROUTES = ("/nodes", "/sites", "/storages", "/storage-areas", "/services")
@@ -91,7 +92,7 @@ class Areas:
 
 
 class SiteCapabilities:
-    """A client of Site Capabilities with a cache; it queries the service again after *refresh*.
+    """A client of Site Capabilities with a cache; it queries the service again after ten minutes.
 
     If the service does not answer, the client uses the last answer: sites and their storage change rarely,
     and each downtime in the answer has a begin and an end.
@@ -100,12 +101,10 @@ class SiteCapabilities:
     def __init__(
         self,
         client: JsonClient,
-        refresh: timedelta = timedelta(minutes=10),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._monotonic = monotonic
-        self._refresh = refresh
         self._lock = threading.Lock()
         self._last_areas: tuple[datetime, Areas] | None = None
         self._tried_at: datetime | None = None
@@ -118,7 +117,7 @@ class SiteCapabilities:
             CatalogueError: the service has not answered before and does not answer now.
         """
         with self._lock:
-            if self._last_areas and self._tried_at and timedelta(0) <= now - self._tried_at < self._refresh:
+            if self._last_areas and self._tried_at and timedelta(0) <= now - self._tried_at < _REFRESH:
                 return self._last_areas[1]
             self._tried_at = now
             try:

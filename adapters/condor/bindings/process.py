@@ -112,11 +112,6 @@ class ProcessClient:
         """Return the number of failed processes that were replaced; planned replacements do not count."""
         return self._worker.restart_count
 
-    @property
-    def pid(self) -> int | None:
-        """Return the process id of the worker; None if no process runs."""
-        return self._worker.pid
-
     def close(self) -> None:
         """End the worker, also while a call waits for its answer; closing twice is not an error."""
         self._worker.close()

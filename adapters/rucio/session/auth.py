@@ -18,14 +18,13 @@ from .settings import RucioSettings
 
 
 class CommandToken(RenewedToken):
-    """A token that *command* prints; it runs again shortly before its last token expires."""
+    """A token that ``token_command`` prints; it runs again shortly before its last token expires."""
 
     min_age = timedelta()
 
-    def __init__(self, settings: RucioSettings, command: tuple[str, ...], clock: Clock) -> None:
+    def __init__(self, settings: RucioSettings, clock: Clock) -> None:
         super().__init__(clock)
         self._settings = settings
-        self._command = command
 
     def _request_token(self) -> tuple[str, datetime | None]:
         """Run the command.
@@ -33,8 +32,7 @@ class CommandToken(RenewedToken):
         Raises:
             CatalogueDenied: the command prints no token; the message has the reason, never the token.
         """
-        command = self._command
-        name = self._settings.name
+        command, name = self._settings.token_command, self._settings.name
         try:
             process = subprocess.run(
                 command,

@@ -425,7 +425,7 @@ def _build_token_source(settings: RucioSettings) -> TokenSource | None:
     if settings.oidc:
         return ClientCredentials(settings.name, settings.oidc, _now)
     if settings.token_command:
-        return CommandToken(settings, settings.token_command, _now)
+        return CommandToken(settings, _now)
     return TokenFile(settings.name, settings.token_file or Path())
 
 

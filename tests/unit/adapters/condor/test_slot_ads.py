@@ -1,7 +1,5 @@
 """Selection of slots for a merge; no pool is needed."""
 
-from datetime import timedelta
-
 import pytest
 
 from adapters.condor.slot_merge import (
@@ -22,7 +20,6 @@ CAM, RAL = Site("CAM"), Site("RAL")
 AS_OF = to_unix(MORNING)
 UNTIL = AS_OF + 900
 ADS = {CAM: site_ad("CAM", 7), RAL: site_ad("RAL", 7)}
-MINUTES = timedelta(minutes=5)
 ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
 
 
@@ -62,13 +59,13 @@ def test_a_slot_that_cannot_be_addressed_is_left_out(missing):
 @pytest.mark.parametrize("via", ["hook", "Hook", "something new", 'strcat("ho", "ok")', 5])
 def test_slot_with_another_source_than_a_merge_is_never_merged_into(via):
     other = slot(via=via, told="CAM", generation=1)
-    assert select_mergeable_slots([other], ADS) == select_due_slots([other], ADS, MINUTES) == []
+    assert select_mergeable_slots([other], ADS) == select_due_slots([other], ADS) == []
     assert select_slots_to_withdraw([slot(via=via, told="RAL")], {}, lambda _: True) == []
 
 
 @pytest.mark.parametrize("site", [None, "UNMAPPED", "cam"])
 def test_slot_of_an_unknown_site_is_never_merged_into(site):
-    assert select_due_slots([slot(site=site)], ADS, MINUTES) == []
+    assert select_due_slots([slot(site=site)], ADS) == []
 
 
 def test_slot_is_due_unless_it_has_the_content_of_the_ad():
@@ -81,26 +78,26 @@ def test_slot_is_due_unless_it_has_the_content_of_the_ad():
         carrying("other openings", open_until=UNTIL - 30),
     ]
     due = ["wiped", "closed", "newer", "older", "other openings"]
-    assert names(select_due_slots(slots, ADS, MINUTES)) == due
+    assert names(select_due_slots(slots, ADS)) == due
 
 
 def test_another_site_with_the_same_generation_is_another_content():
     moved = carrying("moved", site="RAL", told="CAM")
-    assert names(select_due_slots([moved], ADS, MINUTES)) == ["moved"]
+    assert names(select_due_slots([moved], ADS)) == ["moved"]
 
 
 @pytest.mark.parametrize(("behind", "expected"), [(299, []), (300, ["slot1@a"]), (-60, [])])
 def test_an_age_is_sent_again_when_it_is_five_minutes_behind(behind, expected):
-    assert names(select_due_slots([carrying(as_of=AS_OF - behind)], ADS, MINUTES)) == expected
+    assert names(select_due_slots([carrying(as_of=AS_OF - behind)], ADS)) == expected
 
 
 def test_age_that_is_not_a_number_is_sent_again():
-    assert names(select_due_slots([carrying(as_of="time()")], ADS, MINUTES)) == ["slot1@a"]
+    assert names(select_due_slots([carrying(as_of="time()")], ADS)) == ["slot1@a"]
 
 
 def test_slots_without_content_come_first_by_their_latest_startd_update():
     slots = [carrying("differs", generation=1, heard=300), slot("early", heard=100), slot("late", heard=200)]
-    assert names(select_due_slots(slots, ADS, MINUTES)) == ["late", "early", "differs"]
+    assert names(select_due_slots(slots, ADS)) == ["late", "early", "differs"]
 
 
 def test_merge_is_withdrawn_where_the_site_was_retired_or_the_slot_left_it():

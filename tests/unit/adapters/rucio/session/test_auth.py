@@ -28,17 +28,18 @@ def jwt(**claims) -> str:
     return f"e30.{part}.c2ln"
 
 
+def settings_of(folder: Path, *command: str, seconds: float = 10) -> RucioSettings:
+    login = {"auth_type": "token", "token_command": command}
+    return RucioSettings("rucio", "http://r", "a", folder, timeout=timedelta(seconds=seconds), **login)
+
+
 @pytest.fixture
 def make(tmp_path):
-    """Build an CommandToken whose command is a shell script; each run adds a line to ``runs``."""
+    """Build a CommandToken whose command is a shell script; each run adds a line to ``runs``."""
 
-    def bearer(script: str, clock=lambda: NOON, timeout=timedelta(seconds=10)) -> CommandToken:
+    def bearer(script: str, clock=lambda: NOON) -> CommandToken:
         text = f"echo run >> {tmp_path}/runs; {script}"
-        settings = RucioSettings(
-            name="rucio", url="http://r", account="a", token_dir=tmp_path, timeout=timeout,
-            auth_type="token",
-        )  # fmt: skip
-        return CommandToken(settings, ("sh", "-c", text), clock)
+        return CommandToken(settings_of(tmp_path, "sh", "-c", text), clock)
 
     return bearer
 
@@ -101,11 +102,9 @@ def test_a_token_command_without_a_token_is_denied_without_its_output(make, scri
 @pytest.mark.parametrize("end", ["wait", "exit"])
 def test_a_token_command_that_hangs_ends_at_its_timeout_with_what_it_started(tmp_path, end):
     """The child holds the output open, so a command that has ended hangs, too. The worker goes on."""
-    settings = RucioSettings(
-        name="rucio", url="http://r", account="a", token_dir=tmp_path, timeout=timedelta(seconds=1)
-    )
     script = f"trap '' TERM; sleep 1000 & echo $! >> {tmp_path}/children; {end}"
-    recipe = encode_recipe(partial(CommandToken, settings, ("sh", "-c", script), system_clock))
+    settings = settings_of(tmp_path, "sh", "-c", script, seconds=1)
+    recipe = encode_recipe(partial(CommandToken, settings, system_clock))
     with closing(Worker(CATALOGUE_WORKER, limit_bytes=500_000_000, setup=recipe)) as worker:
         bearer = RemoteObject("rucio", worker, 60, lambda method, reason: AssertionError(reason))
         for _ in range(2):
@@ -122,6 +121,5 @@ def test_a_token_command_that_hangs_ends_at_its_timeout_with_what_it_started(tmp
 
 
 def test_a_missing_token_command_is_denied(tmp_path):
-    settings = RucioSettings(name="rucio", url="http://r", account="a", token_dir=tmp_path)
     with pytest.raises(CatalogueDenied, match="cannot be run"):
-        CommandToken(settings, ("/none/such",), lambda: NOON).token()
+        CommandToken(settings_of(tmp_path, "/none/such"), lambda: NOON).token()
