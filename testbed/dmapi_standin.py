@@ -176,8 +176,6 @@ class DmapiStandIn:
                 return self._locate(scope, "/".join(name), query)
             case ["metadata", scope, *name]:
                 return self._metadata(scope, "/".join(name))
-            case ["ping"]:
-                return httpx.Response(200, json={"status": "UP", "version": "0.6.5"})
             case ["storage-areas"]:
                 return self._capabilities(self.areas, query)
             case ["nodes" | "sites" | "storages" | "services" as kind]:

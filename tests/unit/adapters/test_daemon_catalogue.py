@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -33,42 +32,14 @@ from hydrator.domain.model import (  # fmt: skip
     Site,
     SiteFacts,
     Snapshot,
-    Survey,
     Unseen,
 )
 from hydrator.server.handlers import DatasetFinder
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, server_state
-from tests.served import app_of, server_of
+from tests.served import app_of
 
 URL = "https://hydrator.example.org"
-
-
-class Daemon:
-    """A server of the daemon's answers on a local socket; it counts the requests."""
-
-    def __init__(self, shown: ServerState) -> None:
-        self.looks = 0
-        self._shown = shown
-        self._server = server_of(self._look)
-
-    def _look(self) -> ServerState:
-        self.looks += 1
-        return self._shown
-
-    def read(self, *dids: Did) -> Survey:
-        with self.asked() as catalogue:
-            return catalogue.read(frozenset(dids))
-
-    @contextmanager
-    def asked(self) -> Iterator[DaemonCatalogue]:
-        with self._server as running:
-            assert running.url
-            catalogue = DaemonCatalogue(running.url)
-            try:
-                yield catalogue
-            finally:
-                catalogue.close()
 
 
 def view(
@@ -84,9 +55,9 @@ def fact(state: DatasetState, minutes: int = 1, fraction: float | None = None) -
     return Fact(state, NOON - timedelta(minutes=minutes), fraction)
 
 
-def serving(find: DatasetFinder) -> DaemonCatalogue:
-    """A client of a daemon that searches by *find*, without a socket."""
-    app = app_of(server_state(), find_datasets=find)
+def serving(look: ServerState | Callable[[], ServerState], **parts: Any) -> DaemonCatalogue:
+    """A client of a daemon in this process, without a socket; see `app_of`."""
+    app = app_of(look, **parts)
 
     def answer(request: httpx.Request) -> httpx.Response:
         response = asyncio.run(get(str(request.url)))
@@ -99,6 +70,11 @@ def serving(find: DatasetFinder) -> DaemonCatalogue:
     return DaemonCatalogue(URL, transport=httpx.MockTransport(answer))
 
 
+def searching(find: DatasetFinder) -> DaemonCatalogue:
+    """A client of a daemon that searches by *find*."""
+    return serving(server_state(), find_datasets=find)
+
+
 @pytest.mark.outside
 def test_search_asks_for_all_patterns_even_of_several_requests():
     asked: set[str] = set()
@@ -109,9 +85,9 @@ def test_search_asks_for_all_patterns_even_of_several_requests():
 
     patterns = {f"lofar:{'L' * 100}{number:03}[*]_+*" for number in range(100)}
     wanted = {pattern.replace("[*]", "x") for pattern in patterns}
-    assert serving(find).find(wanted) == {pattern.replace("*", "1") for pattern in wanted}
+    assert searching(find).find(wanted) == {pattern.replace("*", "1") for pattern in wanted}
     assert asked == wanted
-    assert serving(lambda _: []).find(patterns) == frozenset()
+    assert searching(lambda _: []).find(patterns) == frozenset()
 
 
 @pytest.mark.outside
@@ -120,9 +96,9 @@ def test_search_that_fails_or_is_refused_is_an_error():
         raise CatalogueUnreachable("rucio", "timed out")
 
     with pytest.raises(CatalogueError, match="catalogue rucio: timed out"):
-        serving(fail).find(["lofar:*"])
+        searching(fail).find(["lofar:*"])
     with pytest.raises(CatalogueGarbled):
-        serving(lambda _: [Did("no scope")]).find(["lofar:*"])
+        searching(lambda _: [Did("no scope")]).find(["lofar:*"])
 
 
 def test_search_names_the_other_scheme_if_the_address_has_a_wrong_one():
@@ -148,7 +124,7 @@ def test_search_that_the_daemon_cuts_after_its_time_does_not_name_the_other_sche
 @pytest.mark.outside
 def test_a_reading_has_the_sites_and_the_age_of_the_oldest_fact():
     shown = view(CAM={L1: fact(DatasetState.AVAILABLE, 9)}, RAL={L1: fact(DatasetState.STAGING, 1, 0.5)})
-    survey = Daemon(shown).read(L1)
+    survey = serving(shown).read({L1})
     reading = survey.readings[L1]
     assert isinstance(reading, Seen)
     assert reading.as_of == NOON - timedelta(minutes=9)
@@ -167,7 +143,7 @@ def test_each_state_comes_back_as_the_daemon_would_conclude_it(state):
     from hydrator.reconcile.snapshot.memory import CatalogueMemory
     from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 
-    answer = Daemon(view(CAM={L1: fact(state)})).read(L1)
+    answer = serving(view(CAM={L1: fact(state)})).read({L1})
     now = NOON + timedelta(minutes=5)
     memory = apply_survey(CatalogueMemory(), answer, frozenset({L1}), now=now)
     folded = build_snapshot({"daemon": memory}, frozenset({L1}), now=now, max_age=timedelta(hours=6))
@@ -176,7 +152,7 @@ def test_each_state_comes_back_as_the_daemon_would_conclude_it(state):
 
 @pytest.mark.outside
 def test_a_dataset_that_is_not_in_demand_is_unseen_and_not_absent():
-    readings = Daemon(view(wanted=(L1,), CAM={})).read(L1, L2).readings
+    readings = serving(view(wanted=(L1,), CAM={})).read({L1, L2}).readings
     assert readings[L2] == Unseen(NOT_IN_DEMAND)
     assert isinstance(readings[L1], Seen)
     assert readings[L1].replicas == ()
@@ -184,14 +160,14 @@ def test_a_dataset_that_is_not_in_demand_is_unseen_and_not_absent():
 
 @pytest.mark.outside
 def test_an_unseen_dataset_of_the_daemon_is_unseen_with_its_reason():
-    readings = Daemon(view(unseen={L1: "rucio: timeout"}, CAM={})).read(L1).readings
+    readings = serving(view(unseen={L1: "rucio: timeout"}, CAM={})).read({L1}).readings
     assert readings[L1] == Unseen("rucio: timeout")
 
 
 @pytest.mark.outside
 def test_a_site_with_too_old_a_fact_is_unreachable():
     shown = view(CAM={L1: fact(DatasetState.UNKNOWN, 600)}, RAL={L1: fact(DatasetState.AVAILABLE)})
-    reading = Daemon(shown).read(L1).readings[L1]
+    reading = serving(shown).read({L1}).readings[L1]
     assert isinstance(reading, Seen)
     assert reading.unreachable_sites == {CAM}
     assert [replica.site for replica in reading.replicas] == [RAL]
@@ -201,18 +177,18 @@ def test_a_site_with_too_old_a_fact_is_unreachable():
 @pytest.mark.parametrize("path", ["data/L1", "/data/L1\n+x = 1"])
 def test_path_that_is_not_absolute_or_not_one_line_is_no_answer_of_a_daemon(path):
     shown = replace(view(), storage=[StorageArea(site="UK", prefix=path, rule="table", table={L1: ""})])
-    with Daemon(shown).asked() as catalogue, pytest.raises(CatalogueGarbled):
-        catalogue.read_paths(frozenset({L1}))
+    with pytest.raises(CatalogueGarbled):
+        serving(shown).read_paths(frozenset({L1}))
 
 
 @pytest.mark.outside
 def test_many_datasets_are_split_into_queries_of_an_accepted_length():
     many = frozenset(Did(f"lofar:{'x' * 100}{number}") for number in range(244))
-    daemon = Daemon(view(wanted=tuple(many), CAM={}))
-    survey = daemon.read(*many)
+    shown, looks = view(wanted=tuple(many), CAM={}), []
+    survey = serving(lambda: looks.append(1) or shown).read(many)
     assert set(survey.readings) == many
     assert all(isinstance(reading, Seen) for reading in survey.readings.values())
-    assert daemon.looks == 6
+    assert len(looks) == 6
 
 
 @pytest.mark.parametrize(

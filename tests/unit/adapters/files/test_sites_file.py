@@ -18,17 +18,10 @@ from tests.factories import NOON
 
 @pytest.fixture
 def folder(tmp_path):
-    listed(tmp_path, UK="available")
+    """A folder with a catalogue of two datasets at UK."""
+    rows = (f'[datasets."{did}"]\nsites.UK = "available"\n' for did in ("lofar:L1", "embargo:canary"))
+    (tmp_path / "catalogue.toml").write_text('sites = ["UK", "AU"]\n' + "".join(rows))
     return tmp_path
-
-
-def listed(folder, **states: str) -> None:
-    """Write a catalogue of *folder* with two datasets, both with *states* by site."""
-    where = ", ".join(f'"{site}" = "{state}"' for site, state in states.items())
-    (folder / "catalogue.toml").write_text(
-        f'sites = ["UK", "AU"]\n[datasets."lofar:L1"]\nsites = {{ {where} }}\n'
-        f'[datasets."embargo:canary"]\nsites = {{ {where} }}\n'
-    )
 
 
 class Daemon:
@@ -60,6 +53,7 @@ def test_the_sites_file_has_demanded_datasets_and_sites_without_data(folder):
     content = Daemon(folder).run()
     assert content["datasets"] == {"embargo:canary": ["UK"], "lofar:L1": ["UK"]}
     assert set(content["sites"]) == {"UK", "AU"}
+    assert (content["valid_until"] - content["written"], content["max_age"]) == (3600, 20700)
 
 
 def test_names_that_are_never_published_leave_the_sites_file(folder):
@@ -77,45 +71,6 @@ def test_a_failing_catalogue_keeps_the_sites_file_and_its_content(folder):
     assert after["datasets"] == before["datasets"]
     assert after["valid_until"] >= before["valid_until"] + 1800
     assert after["sites"]["UK"]["as_of"] == before["sites"]["UK"]["as_of"]
-
-
-def test_a_dataset_with_too_old_facts_is_at_no_site(folder):
-    daemon = Daemon(folder)
-    daemon.run()
-    (folder / "catalogue.toml").write_text("torn [")
-    assert daemon.run(hours=7)["datasets"] == {}
-
-
-def test_a_new_daemon_keeps_a_site_without_facts_with_its_age(folder):
-    before = Daemon(folder).run()
-    (folder / "catalogue.toml").write_text('sites = ["AU"]\n[datasets]\n')
-    after = Daemon(folder).run(hours=2)
-    assert after["written"] > before["written"] + 7000
-    assert after["sites"]["UK"]["as_of"] == before["sites"]["UK"]["as_of"]
-    assert after["datasets"] == before["datasets"]
-    assert after["max_age"] == 20700
-
-
-def test_arrivals_and_losses_are_in_the_file_in_the_same_cycle(folder):
-    daemon = Daemon(folder)
-    daemon.run()
-    listed(folder, UK="staging", AU="available")
-    assert daemon.run(seconds=30)["datasets"]["lofar:L1"] == ["AU"]
-
-
-def test_a_retired_site_is_removed_from_the_file(folder):
-    daemon = Daemon(folder)
-    daemon.run()
-    again = Daemon(folder, '[sites]\nretired = ["UK"]\n')
-    again.cycle.state = daemon.cycle.state
-    content = again.run(minutes=1)
-    assert set(content["sites"]) == {"AU"}
-    assert content["datasets"] == {}
-
-
-def test_the_sites_file_expires_some_time_after_it_was_written(folder):
-    content = Daemon(folder).run()
-    assert content["valid_until"] - content["written"] == 3600
 
 
 def test_the_sites_file_is_not_written_if_switched_off(folder):

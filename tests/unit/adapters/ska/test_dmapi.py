@@ -102,16 +102,6 @@ def test_recorded_an_unknown_did_is_a_nested_404_and_has_no_replica(standin, ope
     assert read_replicas(opened()) == set()
 
 
-@pytest.mark.outside
-def test_recorded_nearest_by_ip_fails_so_no_query_has_it(standin, opened, tmp_path):
-    standin.put(L1, 1, {"SPSRC_STORM": 1})
-    assert len(read_replicas(opened())) == 1
-    direct = client_with(_who(standin, tmp_path), standin)
-    with pytest.raises(CatalogueUnreachable, match="status 500"):
-        direct.get("/data/locate/testing/L1", {"sort": "nearest_by_ip"})
-    direct.close()
-
-
 def client_with(who, standin):
     """Return a client of the stand-in's DMAPI with a token for *who*."""
     token = ClientCredentials("dmapi", who, lambda: NOON, transport=standin.transport)
