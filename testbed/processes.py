@@ -24,6 +24,14 @@ def parents() -> dict[int, int]:
     return {pid: int(stat.rpartition(")")[2].split()[1]) for pid, stat in each("stat").items()}
 
 
+def is_running(pid: int | str) -> bool:
+    """Return whether a process runs: it has not ended and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def below(top: int) -> dict[int, str]:
     """Return every process below *top*, with its command line, words ended by NUL."""
     children: dict[int, list[int]] = {}

@@ -1,5 +1,7 @@
 """Values for tests, with defaults that say nothing, so that a test says only what it is about."""
 
+import base64
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,6 +35,14 @@ from hydrator.reconcile.snapshot.removal_guard import HeldLoss
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import CatalogueView, CycleView, PublisherView, build_view
 from hydrator.server.view import ServerState
+
+
+def jwt(claims: object) -> str:
+    """Return a token with *claims*, and with a signature that is not valid."""
+    text = claims if isinstance(claims, str) else json.dumps(claims)
+    body = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return f"eyJhbGciOiJIUzI1NiJ9.{body}.c2lnbmF0dXJl"
+
 
 BEST_FIRST = (
     DatasetState.AVAILABLE,

@@ -23,6 +23,7 @@ from hydrator.domain.staging_ports import (
 from hydrator.wiring.catalogue_worker import encode_recipe
 from hydrator.wiring.catalogues import CATALOGUE_WORKER, _stager_error
 from testbed.patience import wait_for
+from testbed.processes import is_running
 from tests.contracts import archive_command
 from tests.contracts.stager import CAM, FILE_BYTES, FILES, RAL, StagerContract, make_order
 from tests.factories import HOUR, MINUTE
@@ -187,8 +188,7 @@ def test_a_slow_command_is_killed_with_its_children_and_its_outcome_is_unknown(c
     stager = supervise(f"sleep 1000 & echo $! > {child}; wait")
     with pytest.raises(StagingFailed if call == "request" else CatalogueError, match="no answer within 5 s"):
         stager.request(make_order(L1)) if call == "request" else stager.list(ALL)
-    status = Path("/proc", child.read_text().strip(), "status")
-    wait_for(lambda: not status.exists() or "zombie" in status.read_text(), "end of the child")
+    wait_for(lambda: not is_running(child.read_text().strip()), "end of the child")
 
 
 @pytest.mark.parametrize("stream", [1, 2])

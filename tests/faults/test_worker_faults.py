@@ -12,6 +12,7 @@ import pytest
 from testbed.faults import Answer, Fault, FaultProxy, dripping, never
 from testbed.files import write_secret
 from testbed.patience import wait_for
+from testbed.processes import is_running
 from testbed.rucio_standin import RucioStandIn
 
 from .process import Daemon
@@ -263,13 +264,6 @@ def test_dataset_that_ends_its_worker_leaves_a_thousand_others_fresh(sick_plugin
     world.check_back("sick", "OSO")
 
 
-def runs(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_plugin_that_ignores_signals_ends_with_its_daemon(sick_plugin, tmp_path):
     world = sick_plugin()
     (tmp_path / "mood").write_text("deaf")
@@ -277,7 +271,7 @@ def test_plugin_that_ignores_signals_ends_with_its_daemon(sick_plugin, tmp_path)
     workers = world.workers()
     assert len(workers) == 3
     world.daemon.stop()
-    wait_for(lambda: not any(map(runs, workers)), "the end of the workers")
+    wait_for(lambda: not any(map(is_running, workers)), "the end of the workers")
 
 
 class MemoryGroup:

@@ -15,6 +15,7 @@ import pytest
 from adapters import worker
 from adapters.worker import Worker, WorkerFailed, summarize_stderr
 from testbed.patience import wait_for
+from testbed.processes import is_running
 
 STANDIN = Path(__file__).parents[2] / "worker_standin.py"
 ROOT = Path(__file__).parents[3]
@@ -52,14 +53,6 @@ def ask(
     one: Worker, what: str, seconds: float = 30, on_part: Callable[[object], None] | None = None
 ) -> object:
     return one.exchange({"call": what}, seconds, on_part)["ok"]["seen"]
-
-
-def is_alive(pid: int) -> bool:
-    """Return True for a process that runs: it has not ended and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def blocks_signals(pid: int) -> bool:
@@ -166,7 +159,7 @@ def test_what_a_worker_started_ends_with_it(bench: Bench):
     other = ask(one, "start a process")
     with pytest.raises(WorkerFailed):
         ask(one, "die")
-    wait_for(lambda: not is_alive(other), "the end of the process that the worker started")
+    wait_for(lambda: not is_running(other), "the end of the process that the worker started")
 
 
 @pytest.mark.outside
@@ -194,7 +187,7 @@ def test_worker_that_ended_between_two_calls_costs_no_call(bench: Bench):
     one = bench.worker()
     ask(one, "fine")
     os.kill(bench.started[0], signal.SIGKILL)
-    wait_for(lambda: not is_alive(bench.started[0]), "the end of the worker")
+    wait_for(lambda: not is_running(bench.started[0]), "the end of the worker")
     assert ask(one, "fine") == "fine"
 
 
@@ -330,11 +323,11 @@ def test_worker_and_what_it_started_end_with_a_daemon_that_is_killed(bench: Benc
         [sys.executable, "-c", PARENT, busy, *bench.command()], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as parent:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
-        assert all(map(is_alive, pids))
+        assert all(map(is_running, pids))
         if busy != "idle":
             wait_for(lambda: blocks_signals(pids[1]), "the worker to ignore signals")
         parent.kill()
-    wait_for(lambda: not any(map(is_alive, pids)), "the end of the worker")
+    wait_for(lambda: not any(map(is_running, pids)), "the end of the worker")
 
 
 FIRST_PROCESS = """

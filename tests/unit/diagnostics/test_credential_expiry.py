@@ -1,7 +1,6 @@
 """Ends of tokens and certificates: parsed without verification, and without errors."""
 
 import base64
-import json
 from datetime import timedelta
 
 import pytest
@@ -21,14 +20,9 @@ from hydrator.diagnostics.credential_expiry import (
 from hydrator.diagnostics.problems import examine_credential
 from hydrator.domain.model import to_unix
 from hydrator.domain.ports import TokenValidity
-from tests.factories import HOUR, MINUTE, NOON
+from tests.factories import HOUR, MINUTE, NOON, jwt
 
 DAY = timedelta(days=1)
-
-
-def jwt(claims: object) -> str:
-    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-    return f"eyJhbGciOiJIUzI1NiJ9.{body}.c2lnbmF0dXJl"
 
 
 def lasting(since, until, **more) -> str:

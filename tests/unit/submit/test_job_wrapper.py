@@ -20,6 +20,7 @@ from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.job_wrapper import Dataset, WrapperError
 from testbed.files import write_program
 from testbed.patience import wait_for
+from testbed.processes import is_running
 from tests.command_line import run_hydrator
 
 pytestmark = pytest.mark.outside
@@ -522,14 +523,10 @@ def test_signal_ends_the_stage_in_command_too(node):
     with subprocess.Popen(
         [node.wrapper(), "true"], cwd=node.scratch, env=node.environment, stderr=subprocess.DEVNULL
     ) as running:
-        pid = int(wait_for(lambda: left.exists() and left.read_text().strip(), "the fetching to run"))
+        pid = wait_for(lambda: left.exists() and left.read_text().strip(), "the fetching to run")
         running.terminate()
         assert running.wait(120) == -signal.SIGTERM
-    wait_for(lambda: not Path(f"/proc/{pid}").exists() or zombie(pid), "the fetching to end")
-
-
-def zombie(pid: int) -> bool:
-    return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    wait_for(lambda: not is_running(pid), "the fetching to end")
 
 
 # ------------------------------------------------------------------------------- rates of fetched data

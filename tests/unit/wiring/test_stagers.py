@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +16,7 @@ from hydrator.domain.model import Did
 from hydrator.domain.staging_ports import StagingFailed, StagingQuery
 from hydrator.wiring.catalogues import _stager_error, build_stagers
 from testbed.patience import wait_for
+from testbed.processes import is_running
 from tests.factories import L1
 
 CATALOGUES = """
@@ -132,16 +132,12 @@ def test_a_command_and_what_it_started_end_with_a_daemon_that_is_killed(stagers,
     with subprocess.Popen([sys.executable, "-c", PARENT, tmp_path / "config.toml"]) as parent:
         wait_for(lambda: pids.exists() and pids.read_text(), "the command to start")
         parent.kill()
-    statuses = [Path("/proc", pid, "status") for pid in pids.read_text().split()]
+    started = pids.read_text().split()
     try:
-        wait_for(lambda: not any(map(is_alive, statuses)), "the end of the command")
+        wait_for(lambda: not any(map(is_running, started)), "the end of the command")
     finally:
-        for one in filter(is_alive, statuses):
-            os.kill(int(one.parent.name), signal.SIGKILL)
-
-
-def is_alive(status: Path) -> bool:
-    return status.exists() and "zombie" not in status.read_text()
+        for one in filter(is_running, started):
+            os.kill(int(one), signal.SIGKILL)
 
 
 def test_every_problem_is_reported(stagers):

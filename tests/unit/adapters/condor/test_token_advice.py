@@ -1,7 +1,5 @@
 """Advice where HTCondor has no valid token: the most probable of several reasons."""
 
-import base64
-import json
 import os
 
 import pytest
@@ -13,6 +11,7 @@ from adapters.condor.bindings.token_advice import (
     token_advice,
     token_limits,
 )
+from tests.factories import jwt
 
 
 def test_unreadable_token_folder_is_named_with_the_uid_of_the_process(tmp_path):
@@ -44,8 +43,7 @@ def test_missing_token_folder_setting_is_named():
 
 def token(**claims) -> str:
     """Return a JWT as condor_token_create makes them, with an invalid signature."""
-    body = base64.urlsafe_b64encode(json.dumps({"iss": "pool", **claims}).encode()).decode().rstrip("=")
-    return f"e30.{body}.sig\n"
+    return jwt({"iss": "pool", **claims}) + "\n"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Tokens that Rucio did not issue: from a provider, or from a command that runs again in time."""
 
-import base64
-import json
 from contextlib import closing
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,14 +16,10 @@ from hydrator.wiring import system_clock
 from hydrator.wiring.catalogue_worker import encode_recipe
 from hydrator.wiring.catalogues import CATALOGUE_WORKER
 from testbed.patience import wait_for
-from tests.factories import MINUTE, NOON
+from testbed.processes import is_running
+from tests.factories import MINUTE, NOON, jwt
 
 pytestmark = pytest.mark.outside
-
-
-def jwt(**claims) -> str:
-    part = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-    return f"e30.{part}.c2ln"
 
 
 def settings_of(folder: Path, *command: str, seconds: float = 10) -> RucioSettings:
@@ -60,7 +54,7 @@ def runs(tmp_path) -> int:
 @pytest.mark.parametrize(
     ("token", "runs_at"),
     [
-        (jwt(exp=(NOON + 60 * MINUTE).timestamp()), [(0, 1), (57, 1), (58, 2), (60, 3)]),
+        (jwt({"exp": (NOON + 60 * MINUTE).timestamp()}), [(0, 1), (57, 1), (58, 2), (60, 3)]),
         ("opaque", [(0, 1), (7, 1), (10, 2)]),
     ],
     ids=["until two minutes before its end", "for ten minutes without an end"],
@@ -112,11 +106,7 @@ def test_a_token_command_that_hangs_ends_at_its_timeout_with_what_it_started(tmp
                 bearer.token()
         children = (tmp_path / "children").read_text().split()
         assert len(children) == 2
-        files = [Path("/proc", child, "status") for child in children]
-        wait_for(
-            lambda: all(not file.exists() or "zombie" in file.read_text() for file in files),
-            "end of the children",
-        )
+        wait_for(lambda: not any(map(is_running, children)), "end of the children")
         assert worker.restart_count == 0
 
 
