@@ -111,7 +111,7 @@ class StagingWorld:
 
     ``disk`` has the replicas that are there: state and fraction by dataset and site. The cleaner runs before
     each step unless ``has_cleaner`` is false; while ``is_stale``, the catalogue answers as before. It expects
-    data on its way at ``ready_at``. A controller that is started again uses ``backend``.
+    data on its way at ``ready_at``. A ``backend`` takes the place of the stager in memory.
     """
 
     def __init__(self, settings: StagingSettings | None = None, **sizes: float):
@@ -132,7 +132,7 @@ class StagingWorld:
         self.ready_at = None
         self.overview = None
         self.report = None
-        self.backend: Stager = self.stager
+        self.backend: Stager | None = None
         for name, terabytes in sizes.items():
             self.add_dataset(Did(f"lofar:{name}"), terabytes)
         self.restart()
@@ -161,6 +161,11 @@ class StagingWorld:
                 self.stager.set(rule.id, state=RequestState.DONE)
                 self.disk[rule.did, rule.site] = (DatasetState.AVAILABLE, None)
 
+    def answer(self, verb, row):
+        """Let a person answer *row* of the planned requests, as the command line does."""
+        targets = [one.approval for one in row.requests] if verb == "approve" else [row.first.batch]
+        self.control.commands.append(StagingCommand(verb, tuple(targets)))
+
     def restart(self, *, never=(), poll_seconds=100, **more):
         """Start a new daemon with the table on disk."""
         settings = base_settings(scope="lofar", never=never, poll_seconds=poll_seconds).model_copy(
@@ -168,7 +173,7 @@ class StagingWorld:
         )
         known = {"audit": lambda write, one, error: self.audit.append((write.verb, one, error))}
         self.controller = StagingController(
-            StagingParts(settings, {"rucio": self.backend}, self.needs, self.control),
+            StagingParts(settings, {"rucio": self.backend or self.stager}, self.needs, self.control),
             self.store.load,
             self.store.save,
             self.clock,

@@ -27,7 +27,7 @@ from hydrator.domain.staging_ports import (
 from hydrator.reconcile.result import CycleReport
 
 from .overview import StagingOverview, build_overview
-from .plan import CatalogueFacts, Plan, Planner, find_candidates, find_endangered, find_seen
+from .plan import CatalogueFacts, Plan, Planner
 from .table import (
     DAY,
     Request,
@@ -129,13 +129,13 @@ class StagingController:
         self._read_needs(now)
         table = apply_needs(table, self._needs, now)
         self._view = build_view(report, self._needs.by_did.keys(), self.parts.settings, now)
-        table, answered = self._read_catalogues(table, now)
-        planner = Planner(self._view, self._needs, table, answered, self._settings, now, self.rates())
-        plan = planner.plan()
+        planner = Planner(self._view, self._needs, self._settings, now, self.rates())
+        table, answered = self._read_catalogues(planner, table, now)
+        plan = planner.plan(table, answered)
         if control.stop_reason:
             plan = replace(plan, writes=())
         new = [write.request for write in plan.writes if write.verb == "ask" and not write.request.called_at]
-        self._save(table.split_approvals(new).put(*(replace(one, called_at=now) for one in new)))
+        self._save(table.put(*(replace(one, called_at=now) for one in new)))
         control.remove_processed(pending)
         self._make_calls(plan.writes)
         return plan
@@ -143,24 +143,24 @@ class StagingController:
     # -- reading
 
     def _read_needs(self, now: datetime) -> None:
-        answers: Mapping[str, Sequence[DataNeed] | Unseen] | str
+        answers: Mapping[str, Sequence[DataNeed] | Unseen] = {}
         try:
             answers = self.parts.queues.read_needs() if self.parts.queues else {}
         except PoolError as error:
-            answers = error.reason
+            self._problems["queues"] = error.reason
         except Exception as error:  # noqa: BLE001 - a bug of the adapter
-            answers = self.bugs.report("the query of needs", error)
+            self._problems["queues"] = self.bugs.report("the query of needs", error)
+        missing = self._problems.get("queues", "the collector does not list it any more")
         scope = self.parts.settings.daemon.default_scope
-        self._needs = update_needs(self._needs, answers, now, scope)
-        if isinstance(answers, str):
-            self._problems["queues"] = answers
+        self._needs = update_needs(self._needs, answers, missing, now, scope)
         self._problems.update({f"schedd {name}": reason for name, reason in self._needs.unseen.items()})
 
-    def _read_catalogues(self, table: Table, now: datetime) -> tuple[Table, list[CatalogueFacts]]:
+    def _read_catalogues(
+        self, planner: Planner, table: Table, now: datetime
+    ) -> tuple[Table, list[CatalogueFacts]]:
         """Read the rules of what jobs need and of what was asked; return the facts of those that answered."""
-        candidates, _ = find_candidates(self._view, self._needs, self._settings, now)
-        wanted = frozenset(did for one in candidates for did in one.dids)
-        present = find_endangered(find_seen(self._needs, self._view), self._view, table)
+        wanted = frozenset(did for one in planner.candidates for did in one.dids)
+        present = planner.find_endangered(table)
         answered = []
         for name, facts in self._catalogues.items():
             due = {did for did in present if facts.is_due(did, now)}
@@ -172,7 +172,8 @@ class StagingController:
                 table.rules_at(name),
                 lists_all=facts.listed_at is None or now - facts.listed_at >= DAY,
             )
-            facts.forget_all_but(present - query.dids)
+            still_known = facts.known.keys() & present - query.dids
+            facts.known = {did: facts.known[did] for did in still_known}
             try:
                 if query.dids or query.rules or query.lists_all:
                     answer = self.parts.stagers[name].list(query)

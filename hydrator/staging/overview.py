@@ -11,7 +11,7 @@ from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import format_duration, format_time, matches_any
 
 from .plan import Batch, NotAsked, Plan
-from .table import HALTED_STATES, STUCK_AFTER, Request, Table, count_last_hour, sum_bytes
+from .table import HALTED_STATES, STUCK_AFTER, Request, Table
 from .view import DataView
 
 _MAX_ENDED = 200
@@ -100,7 +100,7 @@ def build_overview(
             one, description=_describe(one, now, one.explain_lifetime(settings.expiry_margin(one.catalogue)))
         )
 
-    taken, limits = sum_bytes(table.requests), settings.staging.limits
+    taken, limits = table.taken, settings.staging.limits
     requests = sorted(table.requests, key=lambda one: (one.asked_at, one.did, one.site))
     return StagingOverview(
         now,
@@ -112,11 +112,11 @@ def build_overview(
         tuple(row for row in plan.not_asked if is_shown(*row.dids)),
         {f"{did} at {site}": rule for (did, site), rule in sorted(plan.joined.items()) if is_shown(did)},
         (
-            LimitRow("total_tb", "", taken.pop(None, 0), to_bytes(limits.total_tb)),
-            LimitRow("hour_requests", "", count_last_hour(table, now), limits.hour_requests),
+            LimitRow("total_tb", "", taken[None], to_bytes(limits.total_tb)),
+            LimitRow("hour_requests", "", table.count_last_hour(now), limits.hour_requests),
             *(
-                LimitRow("site_tb", site or "", n, to_bytes(limits.site_tb))
-                for site, n in sorted(taken.items(), key=str)
+                LimitRow("site_tb", site, taken[site], to_bytes(limits.site_tb))
+                for site in sorted(filter(None, taken))
             ),
         ),
         tuple(describe(one) for one in table.ended[-_MAX_ENDED:] if is_shown(one.did)),

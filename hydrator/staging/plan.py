@@ -11,11 +11,11 @@ harm, because the data may be deleted when the pin ends. *Locks* say whether a r
 container's rule that still moves another dataset keeps this one, too.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from hydrator.config.staging import StagingSettings, to_bytes
 from hydrator.domain.model import DatasetState, Did, Site
@@ -30,18 +30,7 @@ from hydrator.domain.staging_ports import (
 )
 from hydrator.domain.text import format_bytes, format_count, format_duration, shorten_list
 
-from .table import (
-    DAY,
-    MAX_CALLS,
-    STUCK_AFTER,
-    Request,
-    Table,
-    Write,
-    count_last_hour,
-    make_batch,
-    plan_upkeep,
-    sum_bytes,
-)
+from .table import DAY, MAX_CALLS, STUCK_AFTER, Request, Table, Write, make_batch, plan_upkeep
 from .view import DataView, LiveNeed, LiveNeeds
 
 PIN_LIFETIME = 2 * DAY
@@ -49,54 +38,65 @@ PIN_LIFETIME = 2 * DAY
 _RULES_AGE = timedelta(minutes=15)
 """A plan uses the rules of data on disk up to this age; those that are not done are read in each step."""
 _NO_MATCH = "does not match the rest of the jobs' requirements"
+_UNSEEN = ", which is complete, but its replicas were not seen there yet"
+Sizes = Mapping[Did, int]
+"""Bytes by dataset."""
 _ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
+
+
+class Known(NamedTuple):
+    """The last answer about one dataset: its rules of every account, and its size; None: not known."""
+
+    read_at: datetime
+    rules: tuple[ExistingRule, ...]
+    size: int | None
 
 
 @dataclass
 class CatalogueFacts:
-    """The last answers of one catalogue. What an answer omits is unknown.
+    """The last answers of one catalogue. A dataset that is not ``known`` was not read.
 
-    ``rules`` has the rules of every account by dataset, and ``read_at`` when they were read; a dataset that
-    they omit was not read, and the last ``answer`` may say why. ``halted`` says why nothing is asked at this
-    catalogue at all. Jobs need their data for ``needed``.
+    The last ``answer`` may say why. ``halted`` says why nothing is asked at this catalogue at all. Jobs need
+    their data for ``needed``.
     """
 
     name: str
     needed: timedelta
-    rules: dict[Did, tuple[ExistingRule, ...]] = field(default_factory=dict)
-    read_at: dict[Did, datetime] = field(default_factory=dict)
-    sizes: dict[Did, int] = field(default_factory=dict)
+    known: dict[Did, Known] = field(default_factory=dict)
     answer: StagingAnswer = field(default_factory=StagingAnswer)
     listed_at: datetime | None = None
     halted: str = ""
 
     def is_due(self, did: Did, now: datetime) -> bool:
         """Return whether to read the rules of *did* again: they are too old, or one of them is not done."""
-        is_old = did not in self.rules or now - self.read_at[did] >= _RULES_AGE
-        return is_old or not all(one.is_whole for one in self.rules[did])
-
-    def forget_all_but(self, dids: AbstractSet[Did]) -> None:
-        """Forget the rules and sizes of all datasets but *dids*."""
-        for known in (self.rules, self.read_at, self.sizes):
-            for did in known.keys() - dids:
-                del known[did]
+        one = self.known.get(did)
+        return not one or now - one.read_at >= _RULES_AGE or not all(rule.is_whole for rule in one.rules)
 
     def keep(self, query: StagingQuery, answer: StagingAnswer, now: datetime) -> None:
         """Keep *answer* to *query*."""
-        self.listed_at = now if query.lists_all else self.listed_at
-        read = query.dids - answer.unread.keys()
-        by_did: dict[Did, list[ExistingRule]] = {did: [] for did in read}
+        rules = defaultdict[Did, list[ExistingRule]](list)
         for rule in answer.rules:
-            if rule.did in read:
-                by_did[rule.did].append(rule)
-        self.rules |= {did: tuple(rules) for did, rules in by_did.items()}
-        self.read_at |= dict.fromkeys(read, now)
-        self.sizes.update(answer.sizes)
-        self.answer = answer
+            rules[rule.did].append(rule)
+        for did in query.dids - answer.unread.keys():
+            self.known[did] = Known(now, tuple(rules[did]), answer.sizes.get(did))
+        self.answer, self.listed_at = answer, now if query.lists_all else self.listed_at
+
+    def rules_of(self, did: Did) -> tuple[ExistingRule, ...]:
+        """Return the rules of *did*; none if they were not read."""
+        return self.known[did].rules if did in self.known else ()
 
     def others_at(self, did: Did, site: Site) -> list[ExistingRule]:
         """Return the rules of others for *did* at *site*; those of ours are in the table."""
-        return [rule for rule in self.rules.get(did, ()) if rule.site == site and not rule.is_ours]
+        return [rule for rule in self.rules_of(did) if rule.site == site and not rule.is_ours]
+
+    def last_rule(self, did: Did, site: Site) -> ExistingRule | None:
+        """Return the rule of others that keeps the whole of *did* at *site* for longest."""
+        rules = [rule for rule in self.others_at(did, site) if rule.is_whole]
+        return max(rules, key=lambda rule: (rule.last_moment, rule.id), default=None)
+
+    def sizes_of(self, dids: Iterable[Did]) -> dict[Did, int]:
+        """Return the bytes of those of *dids* whose size is known."""
+        return {did: size for did in dids if did in self.known and (size := self.known[did].size)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +133,17 @@ class NotAsked:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Datasets to request together, at one site.
+    """Datasets that would be requested together, at one site.
 
     Attributes:
         requests: the requests, one for each dataset.
-        mode: propose: the daemon only shows it; approve: it waits for `hydrator staging approve`; request:
-            the daemon makes it.
+        mode: propose: the daemon only shows it; approve: it waits for `hydrator staging approve`.
         description: the same in one sentence.
     """
 
     requests: tuple[Request, ...]
     mode: str
-    description: str = ""
+    description: str
 
     @property
     def first(self) -> Request:
@@ -165,154 +164,128 @@ class Plan:
     joined: Mapping[tuple[Did, Site], str] = field(default_factory=dict)
 
 
-def find_seen(needs: LiveNeeds, view: DataView) -> list[LiveNeed]:
-    """Return the needs of the schedds that answered, whose datasets were all seen in this cycle."""
-    return [one for one in needs.needs if not view.problem and view.unseen.keys().isdisjoint(one.dids)]
-
-
-def find_candidates(
-    view: DataView, needs: LiveNeeds, settings: StagingSettings, now: datetime
-) -> tuple[list[LiveNeed], list[NotAsked]]:
-    """Find the sets of datasets to request, and the jobs that are no candidates, with the reason.
-
-    Only idle jobs count, and only if nothing but data is missing. While a schedd does not answer there are
-    no candidates, because its jobs may need the data elsewhere. The users take turns: the oldest job of each
-    user, then the second oldest of each.
-    """
-    groups: dict[tuple[Did, ...], list[LiveNeed]] = {}
-    refused: list[NotAsked] = []
-    silent = next((f"schedd {name} did not answer: {why}" for name, why in needs.unseen.items()), "")
-    for need in needs.needs:
-        if need.jobs.is_running or need.jobs.is_data_missing is False:
-            continue
-        if refusal := _exclude(need, view, settings, now):
-            refused.append(refusal)
-        elif silent:
-            refused.append(NotAsked.of(need, silent))
-        else:
-            groups.setdefault(need.dids, []).append(need)
-    oldest_first = sorted(map(_merge, groups.values()), key=lambda one: one.order)
-    return take_turns(oldest_first, lambda one: one.jobs.user), refused
-
-
-def _exclude(need: LiveNeed, view: DataView, settings: StagingSettings, now: datetime) -> NotAsked | None:
-    """Return why nothing is asked for *need*; None for a candidate."""
-    jobs = need.jobs
-    unseen = (view.unseen[did] for did in need.dids if did in view.unseen)
-    if view.problem:
-        return NotAsked.of(need, view.problem)
-    if jobs.is_data_missing is None or jobs.matching_sites is None:
-        return NotAsked.of(need, "it is unknown whether the jobs wait for anything but data")
-    if reason := next(unseen, None):
-        return NotAsked.of(need, reason)
-    missing = {site: [did for did in need.dids if not view.is_whole(did, site)] for site in view.facts}
-    useless = missing.keys() - jobs.matching_sites if jobs.is_bound else frozenset[Site]()
-    for site in sorted(missing, key=lambda one: (one in useless, bool(missing[one]), one)):
-        is_near = all(view.state(did, site) is DatasetState.STAGING for did in missing[site])
-        if not is_near or (site in useless and site not in settings.sites):
-            continue  # not listed in [staging.sites]: a storage without slots, so the jobs would never start
-        where = f"the data is {'on its way to' if missing[site] else 'complete at'} {site}"
-        reason = f"{where}, which {_NO_MATCH}" if site in useless else where
-        return NotAsked.of(need, reason, is_waiting=site not in useless)
-    waited, wait = now - jobs.queued_since, timedelta(minutes=settings.wait_minutes)
-    if waited < wait:
-        age, left = (format_duration(each.total_seconds()) for each in (waited, wait - waited))
-        return NotAsked.of(need, f"the jobs have waited for {age}; asked in {left}", is_waiting=True)
-    return None
-
-
-def _merge(group: list[LiveNeed]) -> LiveNeed:
-    """Return the oldest need of *group* for all its jobs, at the sites that match all if there are any."""
-    oldest = min(group, key=lambda need: need.order)
-    own_sites = oldest.jobs.matching_sites or frozenset()
-    common = own_sites.intersection(*(need.jobs.matching_sites or () for need in group))
-    count = sum(need.jobs.job_count for need in group)
-    return replace(oldest, jobs=replace(oldest.jobs, job_count=count, matching_sites=common or own_sites))
-
-
-def find_pinnable_sites(need: LiveNeed, view: DataView) -> tuple[Site, ...]:
-    """Return the sites that have all datasets of *need* and where its jobs run, or could run."""
-    jobs = need.jobs
-    if jobs.is_running:
-        sites: Iterable[Site] = [jobs.running_site] if jobs.running_site else []
-    else:
-        sites = (site for site in view.facts if jobs.matching_sites is None or site in jobs.matching_sites)
-    return tuple(site for site in sorted(sites) if all(view.is_whole(did, site) for did in need.dids))
-
-
-def find_endangered(needs: Iterable[LiveNeed], view: DataView, table: Table) -> frozenset[Did]:
-    """Return the datasets whose rules decide on pins: whole at a site of their jobs, not kept by us there."""
-    own = {one.key for one in table.requests if not one.closed_until and not one.is_in_flight}
-    endangered: set[Did] = set()
-    for need in needs:
-        sites = find_pinnable_sites(need, view)
-        if sites and not any(all((did, site) in own for did in need.dids) for site in sites):
-            endangered.update(need.dids)
-    return frozenset(endangered)
-
-
 @dataclass
 class Planner:
-    """A planner for one step. Each request is reserved before the next is looked at, so all keep the limits.
+    """A planner for one step: it finds what to read, and then what to call.
+
+    Each request is put into ``table`` before the next is looked at, so that all together keep the limits.
 
     Args:
         view: the last cycle.
-        catalogues: the facts of those that answered in this step, in the order of the configuration; no call
-            is planned at any other.
         rates: the present rates between sites.
+
+    Attributes:
+        candidates: the needs to request data for. The users take turns: the oldest job of each user, then
+            the second oldest of each.
     """
 
     view: DataView
     needs: LiveNeeds
-    table: Table
-    catalogues: Sequence[CatalogueFacts]
     settings: StagingSettings
     now: datetime
     rates: RateLookup | None = None
 
     def __post_init__(self) -> None:
-        requests = self.table.requests
-        stages = [one for one in requests if one.kind is StagingKind.STAGE]
+        self.table = Table()
+        self._catalogues: Sequence[CatalogueFacts] = ()
         self._asked: list[Request] = []
         self._shown: list[Batch] = []
         self._joined: dict[tuple[Did, Site], str] = {}
-        self._taken, self._asked_count = sum_bytes(requests), count_last_hour(self.table, self.now)
         self._full_sites: set[Site] = set()
-        self._brought: defaultdict[Did, dict[Site, bool]] = defaultdict(dict)
-        self._arrived = Counter[Site]()
-        for one in stages:
-            self._brought[one.did][one.site] = one.is_in_flight
-            self._arrived[one.site] += one.bytes if one.is_complete else 0
-        self._kept = {one.key for one in requests if not one.closed_until and not one.cancelled_at}
-        self._short_lives = {
-            (facts.name, one.site): text
-            for facts in self.catalogues
-            for one in requests
-            if (text := one.explain_lifetime(facts.needed))
-        }
+        self._refused: list[NotAsked] = []
+        self.candidates = self._find_candidates()
+        seen = (one for one in self.needs.needs if not self._explain_unseen(one))
+        self._seen = sorted(seen, key=lambda one: one.order)
 
-    def plan(self) -> Plan:
-        """Plan the calls of the step: upkeep first, because it may be urgent, then pins, then requests."""
-        answered = {one.name for one in self.catalogues}
+    def plan(self, table: Table, catalogues: Sequence[CatalogueFacts]) -> Plan:
+        """Plan the calls of the step: upkeep first, because it may be urgent, then pins, then requests.
+
+        *catalogues* answered in this step, and are in the order of the configuration. No call is planned at
+        any other.
+        """
+        self.table, self._catalogues = table, catalogues
+        self._asked_count = table.count_last_hour(self.now)
+        answered = {one.name for one in catalogues}
         upkeep = [
             write
-            for write in plan_upkeep(self.table, self.now, is_complete=self.needs.is_complete)
+            for write in plan_upkeep(table, self.now, is_complete=self.needs.is_complete)
             if write.request.catalogue in answered
             and self.settings.mode_at(write.request.catalogue, write.request.site) == "request"
         ]
-        seen = sorted(find_seen(self.needs, self.view), key=lambda one: one.order)
-        not_pinned = [self._pin(one) for one in seen]
-        del self._asked[MAX_CALLS:]  # further pins follow in the next step
-        candidates, not_asked = find_candidates(self.view, self.needs, self.settings, self.now)
-        refused = [*not_asked, *(self._stage(one) for one in candidates), *not_pinned]
+        not_pinned = [self._pin(one) for one in self._seen]
+        refused = (*self._refused, *map(self._stage, self.candidates), *not_pinned)
         return Plan(
             (*upkeep[:MAX_CALLS], *(Write(one, "ask") for one in self._asked)),
             tuple(self._shown),
             tuple(refusal for refusal in refused if refusal),
-            {key: text for key, text in self._joined.items() if key[1] not in self._brought[key[0]]},
+            {key: text for key, text in self._joined.items() if key not in self.table.by_key},
         )
 
+    # -- candidates
+
+    def _find_candidates(self) -> list[LiveNeed]:
+        """Find the sets of datasets to request; keep for the other jobs why nothing is asked.
+
+        Only idle jobs count, and only if nothing but data is missing. While a schedd does not answer there
+        are no candidates, because its jobs may need the data elsewhere.
+        """
+        groups: dict[tuple[Did, ...], list[LiveNeed]] = {}
+        silent = next((f"schedd {name} did not answer: {why}" for name, why in self.needs.unseen.items()), "")
+        for need in self.needs.needs:
+            if need.jobs.is_running or need.jobs.is_data_missing is False:
+                continue
+            if refusal := self._exclude(need) or (NotAsked.of(need, silent) if silent else None):
+                self._refused.append(refusal)
+            else:
+                groups.setdefault(need.dids, []).append(need)
+        oldest_first = sorted(map(_merge, groups.values()), key=lambda one: one.order)
+        return take_turns(oldest_first, lambda one: one.jobs.user)
+
+    def _explain_unseen(self, need: LiveNeed) -> str:
+        """Return why the datasets of *need* were not all seen in this cycle; empty if they were."""
+        return self.view.problem or next(
+            (self.view.unseen[did] for did in need.dids if did in self.view.unseen), ""
+        )
+
+    def _exclude(self, need: LiveNeed) -> NotAsked | None:
+        """Return why nothing is asked for *need*; None for a candidate."""
+        jobs, view = need.jobs, self.view
+        if jobs.is_data_missing is None or jobs.matching_sites is None:
+            return NotAsked.of(need, "it is unknown whether the jobs wait for anything but data")
+        if reason := self._explain_unseen(need):
+            return NotAsked.of(need, reason)
+        missing = {site: view.find_missing(need.dids, site) for site in view.facts}
+        useless = missing.keys() - jobs.matching_sites if jobs.is_bound else frozenset[Site]()
+        for site in sorted(missing, key=lambda one: (one in useless, bool(missing[one]), one)):
+            is_near = all(view.state(did, site) is DatasetState.STAGING for did in missing[site])
+            if not is_near or (site in useless and site not in self.settings.sites):
+                continue  # not listed in [staging.sites]: a storage without slots; its jobs would never start
+            where = f"the data is {'on its way to' if missing[site] else 'complete at'} {site}"
+            reason = f"{where}, which {_NO_MATCH}" if site in useless else where
+            return NotAsked.of(need, reason, is_waiting=site not in useless)
+        waited, wait = self.now - jobs.queued_since, timedelta(minutes=self.settings.wait_minutes)
+        if waited < wait:
+            age, left = (format_duration(each.total_seconds()) for each in (waited, wait - waited))
+            return NotAsked.of(need, f"the jobs have waited for {age}; asked in {left}", is_waiting=True)
+        return None
+
     # -- pins
+
+    def find_endangered(self, table: Table) -> frozenset[Did]:
+        """Return the datasets whose rules decide on pins: whole where jobs need them, and not kept by us."""
+        endangered: set[Did] = set()
+        for need in self._seen:
+            sites = self._find_pinnable_sites(need)
+            if sites and not any(all((did, site) in table.kept for did in need.dids) for site in sites):
+                endangered.update(need.dids)
+        return frozenset(endangered)
+
+    def _find_pinnable_sites(self, need: LiveNeed) -> list[Site]:
+        """Return the sites that have all datasets of *need* and where its jobs run, or could run."""
+        jobs, view = need.jobs, self.view
+        sites = {jobs.running_site} if jobs.is_running else jobs.matching_sites
+        possible = (site for site in sorted(view.facts) if sites is None or site in sites)
+        return [site for site in possible if not view.find_missing(need.dids, site)]
 
     def _pin(self, need: LiveNeed) -> NotAsked | None:
         """Plan the pins for the jobs of *need*; return why they cannot be set.
@@ -321,16 +294,16 @@ class Planner:
         """
         options = [
             ([did for did in need.dids if not self._is_safe(did, site, facts)], site, facts)
-            for facts in self.catalogues
-            for site in find_pinnable_sites(need, self.view)
-            if site in self.settings.allowed_sites(facts.name)
-            if all(did in facts.rules for did in need.dids)
+            for facts in self._catalogues
+            for site in self._find_pinnable_sites(need)
+            if site in self.settings.allowed_sites(facts.name) and facts.known.keys() >= {*need.dids}
         ]
         refusal = None
         for ending, site, facts in sorted(options, key=lambda option: (len(option[0]), option[1])):
             reason = self._explain_no_pin(facts, site, ending) if ending else ""
-            if ending and not reason:
-                self._reserve(self._build(need, facts, site, StagingKind.PIN, ending))
+            if ending and not reason:  # further pins follow in the next step
+                left = MAX_CALLS - len(self._asked) - len(self._shown)
+                self._ask(need, facts, site, StagingKind.PIN, facts.sizes_of(ending[: max(0, left)]))
             if not reason:
                 return None
             refusal = refusal or NotAsked.of(need, f"not pinned: {reason}", site)
@@ -338,117 +311,117 @@ class Planner:
 
     def _is_safe(self, did: Did, site: Site, facts: CatalogueFacts) -> bool:
         """Return whether a rule keeps *did* at *site* for long enough."""
-        if (did, site) in self._kept:
-            return True
-        last = self._last_rule(did, site, facts)
-        return last is not None and last.last_moment - self.now > PIN_LIFETIME / 2
-
-    def _last_rule(self, did: Did, site: Site, facts: CatalogueFacts) -> ExistingRule | None:
-        """Return the rule of others that keeps the whole of *did* at *site* for longest."""
-        rules = [rule for rule in facts.others_at(did, site) if rule.is_whole]
-        return max(rules, key=lambda rule: (rule.last_moment, rule.id), default=None)
+        last = facts.last_rule(did, site)
+        is_long = last is not None and last.last_moment - self.now > PIN_LIFETIME / 2
+        return is_long or (did, site) in self.table.kept
 
     def _explain_no_pin(self, facts: CatalogueFacts, site: Site, ending: Sequence[Did]) -> str:
         """Return why the datasets *ending* cannot be pinned at *site*; empty if they can."""
         if reason := self._explain_refusal(facts, site, ending, StagingKind.PIN):
             return reason
-        if bare := next((did for did in ending if self._last_rule(did, site, facts) is None), None):
+        if bare := next((did for did in ending if facts.last_rule(did, site) is None), None):
             return f"no rule keeps {bare} at {site}, so a pin that ends would make it deletable"
-        return self._explain_excess(site, sum(facts.sizes[did] for did in ending), is_pin=True)
+        return self._explain_excess(site, facts.sizes_of(ending), is_pin=True)
 
     # -- stage requests
 
     def _stage(self, one: LiveNeed) -> NotAsked | None:
-        """Plan a request for *one*, at the first site in rank order that can take it; return why not."""
-        bound = self._find_bound_sites(one)
+        """Plan a request for *one* at the first site in rank order that can take all its missing datasets.
+
+        Return why there is none. If a limit is reached, waiting for that site is better than another site.
+        """
+        ways = {did: self._find_ways(did) for did in one.dids}
+        bound = {site: did for did, (_, moving) in ways.items() for site in moving}
+        matching = one.jobs.matching_sites or frozenset()
         if len(bound) > 1:
-            ways = "; ".join(f"{did} to {site}" for site, did in sorted(bound.items()))
-            return NotAsked.of(one, f"its datasets are on their way to different sites: {ways}")
+            targets = "; ".join(f"{did} to {site}" for site, did in sorted(bound.items()))
+            return NotAsked.of(one, f"its datasets are on their way to different sites: {targets}")
         places = [
             (self._rank(one, facts, Site(site)), Site(site), facts)
-            for facts in self.catalogues
+            for facts in self._catalogues
             for site in self.settings.allowed_sites(facts.name)
             if not bound or site in bound
         ]
         for site, did in bound.items():
-            lack = "" if places else ", where no data may be requested"
-            if site not in (one.jobs.matching_sites or ()):
-                lack = f", which {_NO_MATCH}"
-            if lack:
-                return NotAsked.of(one, f"{did} is on its way to {site}{lack}", site)
-        if not places:
-            return NotAsked.of(one, "no catalogue that answers is switched on for requests")
+            if site not in matching or not places:
+                lack = "where no data may be requested" if site in matching else f"which {_NO_MATCH}"
+                return NotAsked.of(one, f"{did} is on its way to {site}, {lack}", site)
         refusals = []
         for _, site, facts in sorted(places, key=lambda place: place[:2]):
-            refusal, is_last = self._serve_at(site, facts, one)
-            if refusal is None or is_last:
-                return refusal
-            refusals.append(refusal)
-        matching = one.jobs.matching_sites or frozenset()
-        return next((refusal for refusal in refusals if refusal.site in matching), refusals[0])
+            missing = self.view.find_missing(one.dids, site)
+            joined = {(did, site): ways[did][0][site] for did in missing if site in ways[did][0]}
+            sizes = facts.sizes_of(did for did in missing if (did, site) not in joined)
+            if reason := self._explain_no_request(one, facts, site, missing, sizes):
+                refusals.append(NotAsked.of(one, reason, site))
+                continue
+            if excess := self._explain_excess(site, sizes):
+                return NotAsked.of(one, excess, site)
+            self._joined |= joined
+            if sizes:
+                self._ask(one, facts, site, StagingKind.STAGE, sizes)
+                return None
+            rules = shorten_list(sorted(set(joined.values())))
+            return NotAsked.of(one, f"the data is on its way to {site} by {rules}", site, is_waiting=True)
+        none = NotAsked.of(one, "no catalogue that answers is switched on for requests")
+        return next((each for each in refusals if each.site in matching), refusals[0] if refusals else none)
 
-    def _find_bound_sites(self, one: LiveNeed) -> dict[Site, Did]:
-        """Return the sites to which a dataset of *one* is on its way; nothing is asked for at other sites."""
-        bound: dict[Site, Did] = {}
-        for did in one.dids:
-            rules = [rule for facts in self.catalogues for rule in facts.rules.get(did, ())]
-            moving = [rule for rule in rules if rule.state in _ON_THE_WAY and not rule.is_whole]
-            sites = {rule.site for rule in moving if not rule.is_ours}
-            sites.update(self.view.sites_with(did, DatasetState.STAGING))
-            for site, is_moving in self._brought[did].items():
-                # a rule may be done before a cycle has seen its data
-                if is_moving or not self.view.is_whole(did, site):
-                    sites.add(site)
-            bound |= dict.fromkeys(sites, did)
-        return bound
+    def _find_ways(self, did: Did) -> tuple[dict[Site, str], set[Site]]:
+        """Return by site what brings *did* there already, and the sites that it is moving to now.
+
+        A rule that is stuck is joined at its site for a day, and does not keep the data from another site.
+        """
+        moving = set(self.view.sites_with(did, DatasetState.STAGING))
+        ways = dict.fromkeys(moving, "another transfer")
+        for rule in (rule for facts in self._catalogues for rule in facts.rules_of(did)):
+            if rule.is_ours or not self._is_joinable(rule):
+                continue
+            ways[rule.site] = f"the rule {rule.id} of {rule.account}{_UNSEEN * rule.is_whole}"
+            if rule.state in _ON_THE_WAY and not rule.is_whole:
+                moving.add(rule.site)
+            elif not rule.is_whole:
+                ways[rule.site] += f", which is {rule.state.value}" + (
+                    f" ({rule.reason})" if rule.reason else ""
+                )
+        for own in self.table.stages.get(did, ()):
+            ways[own.site] = f"our request {own.rule or own.batch}{_UNSEEN * own.is_complete}"
+            if own.is_in_flight or not self.view.is_whole(did, own.site):
+                moving.add(own.site)  # a rule may be done before a cycle has seen its data
+        return ways, moving
 
     def _rank(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> tuple[float, ...]:
         """Return how good *site* is for all datasets of *one*; the smallest is the best."""
-        missing = [did for did in one.dids if not self.view.is_whole(did, site)]
-        sizes = {did: facts.sizes[did] for did in missing if did in facts.sizes and did in facts.rules}
+        missing = self.view.find_missing(one.dids, site)
+        sizes = facts.sizes_of(missing)
         seconds, space = self._estimate_seconds(site, sizes), self._space_at(site, facts)
         return (
             len(sizes) < len(missing),
             sum(size for did, size in sizes.items() if self._find_tape(did, site) not in {None, site}),
             sum(size * (1 - self.view.fraction(did, site)) for did, size in sizes.items()),
             seconds,
-            self._taken[site] - (space if isinstance(space, int) else 0),
+            self.table.taken[site] - (space if isinstance(space, int) else 0),
         )
 
-    def _serve_at(self, site: Site, facts: CatalogueFacts, one: LiveNeed) -> tuple[NotAsked | None, bool]:
-        """Plan a request that brings all missing datasets of *one* to *site*; return why there is none.
-
-        The second value says that no other site is tried: waiting for this one is better.
-        """
-
-        def refuse(reason: str, *, is_last: bool = False, is_waiting: bool = False) -> tuple[NotAsked, bool]:
-            return NotAsked.of(one, reason, site, is_waiting=is_waiting), is_last
-
-        missing = [did for did in one.dids if not self.view.is_whole(did, site)]
+    def _explain_no_request(
+        self, one: LiveNeed, facts: CatalogueFacts, site: Site, missing: Sequence[Did], sizes: Sizes
+    ) -> str:
+        """Return why *site* cannot take those of *missing* that have *sizes*; empty if it can."""
         if site not in (one.jobs.matching_sites or ()):
-            return refuse(f"{site} {_NO_MATCH}")
+            return f"{site} {_NO_MATCH}"
         if reason := self._explain_refusal(facts, site, missing, StagingKind.STAGE):
-            return refuse(reason)
-        joined, wanted, reason = self._split_missing(missing, facts, site)
-        if reason or not wanted:
-            self._joined |= joined
-            ways = shorten_list(sorted(set(joined.values())))
-            text = reason or f"the data is on its way to {site} by {ways}"
-            return refuse(text, is_last=True, is_waiting=not reason)
-        size = sum(facts.sizes[did] for did in wanted)
-        if excess := self._explain_excess(site, size):
-            return refuse(excess, is_last=True)
-        if reason := self._explain_lack_of_space(site, size, self._space_at(site, facts)):
-            return refuse(reason)
-        batch = self._build(one, facts, site, StagingKind.STAGE, wanted)
-        if batch.mode == "reject":
-            text = f"the operator rejected the request {batch.first.batch} of {format_bytes(size)} at {site}"
-            return refuse(text)
-        self._reserve(batch)
-        self._joined |= joined
-        return None, True
+            return reason
+        if site in self._full_sites:
+            return f"an older request waits for room at {site}"
+        for each in self.table.requests:
+            if (each.catalogue, each.site) == (facts.name, site) and (
+                reason := each.explain_lifetime(facts.needed)
+            ):
+                return reason
+        decision, size = self.table.decisions.get(batch := make_batch(site, sizes)), sum(sizes.values())
+        if decision and decision.verb == "reject":
+            return f"the operator rejected the request {batch} of {format_bytes(size)} at {site}"
+        return self._explain_lack_of_space(site, facts, size) if sizes else ""
 
-    def _estimate_seconds(self, site: Site, sizes: Mapping[Did, int]) -> float:
+    def _estimate_seconds(self, site: Site, sizes: Sizes) -> float:
         """Return the seconds to bring datasets to *site*, one after the other; infinite if a rate is unknown.
 
         The source of a dataset is the site with the best rate, of those that have it on disk, else on tape.
@@ -467,7 +440,8 @@ class Planner:
         if site in facts.answer.spaces:
             return facts.answer.spaces[site]
         given = to_bytes(self.settings.sites[site].space_tb)
-        return max(0, given - self._arrived[site]) if given else None
+        own = (one for rows in self.table.stages.values() for one in rows if one.site == site)
+        return max(0, given - sum(one.bytes for one in own if one.is_complete)) if given else None
 
     def _find_tape(self, did: Did, site: Site) -> Site | None:
         """Return the site from whose tape *did* must come to *site*; None if it is on disk somewhere."""
@@ -476,72 +450,43 @@ class Planner:
         tapes = self.view.sites_with(did, DatasetState.NEARLINE)
         return site if site in tapes else next(iter(tapes), None)
 
-    def _split_missing(
-        self, missing: Sequence[Did], facts: CatalogueFacts, site: Site
-    ) -> tuple[dict[tuple[Did, Site], str], list[Did], str]:
-        """Split *missing* into datasets that a rule brings already, and datasets to ask for.
-
-        The third value says why nothing may be asked for now: the catalogue contradicts itself.
-        """
-        joined: dict[tuple[Did, Site], str] = {}
-        wanted: list[Did] = []
-        for did in missing:
-            if site in self._brought[did]:
-                own = self.table.by_key.get((did, site))
-                text = f"our request {own.rule or own.batch}" if own else "a request of this step"
-                if own and own.is_complete:
-                    text += ", which is complete, but its replicas were not seen there yet"
-                joined[did, site] = text
-                continue
-            others = facts.others_at(did, site)
-            is_incoming = self.view.state(did, site) is DatasetState.STAGING
-            if whole := next((rule for rule in others if rule.is_whole and not is_incoming), None):
-                text = f"the rule {whole.id} of {whole.account} says that {did} is complete at {site}"
-                return joined, [], f"{text}, but its replicas are not"
-            if rule := next((each for each in others if self._is_joinable(each)), None):
-                why = f" ({rule.reason})" if rule.reason else ""
-                waits = f", which is {rule.state.value}{why}" if rule.state not in _ON_THE_WAY else ""
-                joined[did, site] = f"the rule {rule.id} of {rule.account}{waits}"
-            else:
-                wanted.append(did)
-        return joined, wanted, ""
-
     def _is_joinable(self, rule: ExistingRule) -> bool:
         """Return whether *rule* may still bring its data: not if it is stuck or not approved for a day."""
-        if rule.stuck_since:
+        if rule.stuck_since and not rule.is_whole:
             return abs(self.now - rule.stuck_since) < STUCK_AFTER
         return rule.is_whole or rule.state in _ON_THE_WAY or rule.state is RequestState.UNAPPROVED
 
-    def _explain_excess(self, site: Site, size: int, *, is_pin: bool = False) -> str:
-        """Return which limit would be exceeded by *size* more bytes at *site*; empty if none.
+    def _explain_excess(self, site: Site, sizes: Sizes, *, is_pin: bool = False) -> str:
+        """Return which limit would be exceeded by datasets of *sizes* more at *site*; empty if none.
 
         A request that waits for room lets no younger one overtake it at its site, unless it can never fit.
         """
-        limits = self.settings.limits
+        limits, taken_bytes, size = self.settings.limits, self.table.taken, sum(sizes.values())
         rows = [
             (to_bytes(limits.request_tb), 0, "for one request"),
-            (to_bytes(limits.site_tb), self._taken[site], f"on the way to {site}"),
-            (to_bytes(limits.total_tb), self._taken[None], "of all requests and pins"),
+            (to_bytes(limits.site_tb), taken_bytes[site], f"on the way to {site}"),
+            (to_bytes(limits.total_tb), taken_bytes[None], "of all requests and pins"),
         ][2 * is_pin :]
         for limit, taken, what in rows:
-            if taken + size > limit:
+            if size and taken + size > limit:
                 if size <= min(row[0] for row in rows) and not is_pin:
                     self._full_sites.add(site)
                 room = f": {format_bytes(taken)} are taken" if taken else ""
                 excess = f"would exceed the limit of {format_bytes(limit)}"
                 return f"{format_bytes(size)} at {site} {excess} {what}{room}"
-        if self._asked_count >= limits.hour_requests and not is_pin:
+        if self._asked_count >= limits.hour_requests and sizes and not is_pin:
             return f"{format_count(self._asked_count, 'request')} were made in the last hour, the limit"
         return ""
 
-    def _explain_lack_of_space(self, site: Site, size: int, space: int | str | None) -> str:
-        """Return why *size* bytes do not fit into the free *space* of *site*; empty if they fit.
+    def _explain_lack_of_space(self, site: Site, facts: CatalogueFacts, size: int) -> str:
+        """Return why *size* bytes do not fit into the free space of *site*; empty if they fit.
 
         All bytes on their way count as if none of them had arrived: the free space may be an old figure.
         """
+        space = self._space_at(site, facts)
         if not isinstance(space, int):
             return f"the free space of {site} is unknown" + (f": {space}" if space else "")
-        coming, floor = self._taken[site], to_bytes(self.settings.limits.floor_tb)
+        coming, floor = self.table.taken[site], to_bytes(self.settings.limits.floor_tb)
         if space - coming - size >= floor:
             return ""
         room = f"{format_bytes(max(0, space))} are free, {format_bytes(coming)} are on their way"
@@ -559,59 +504,55 @@ class Planner:
             own = self.table.by_key.get((did, site))
             if own and (own.cancelled_at or own.closed_until or own.kind is not kind):
                 return f"the rule of ours for {did} at {site} must end first: {own.reason or own.status}"
-            if did not in facts.sizes or did not in facts.rules:
+            if did not in facts.known or not facts.known[did].size:
                 return facts.answer.unread.get(did) or f"the size of {did} is unknown"
             if reason := self.table.explain_closed(did, site, kind, self.now):
                 return reason
             if self.view.state(did, site) is DatasetState.UNAVAILABLE:
                 return f"{did} is at {site}, whose storage cannot be read now"
-        if kind is StagingKind.PIN:
-            return ""
-        if site in self._full_sites:
-            return f"an older request waits for room at {site}"
-        return self._short_lives.get((facts.name, site), "")
+        return ""
 
-    def _build(
-        self, need: LiveNeed, facts: CatalogueFacts, site: Site, kind: StagingKind, dids: Sequence[Did]
-    ) -> Batch:
-        """Build the requests for *dids* at *site*."""
-        sizes = {did: facts.sizes[did] for did in sorted(dids)}
-        total, name = sum(sizes.values()), make_batch(site, sizes)
+    def _ask(
+        self, need: LiveNeed, facts: CatalogueFacts, site: Site, kind: StagingKind, sizes: Sizes
+    ) -> None:
+        """Ask for datasets of *sizes* at *site*, or show what would be asked, or what waits for a person.
+
+        What waits for a person takes no room: others need not wait.
+        """
+        if not sizes:
+            return
         jobs, is_pin = need.jobs, kind is StagingKind.PIN
+        name, total = make_batch(site, sizes), sum(sizes.values())
+        is_large = not is_pin and total > to_bytes(self.settings.limits.approval_tb)
         lifetime = PIN_LIFETIME if is_pin else self.settings.max_lifetime_days * DAY
         requests = []
         for did, size in sizes.items():
-            rule = self._last_rule(did, site, facts) if is_pin else None
+            rule = facts.last_rule(did, site) if is_pin else None
             storage = rule.storage if rule else facts.answer.storages.get(site, "")
             request = Request(
                 did, site, facts.name, kind, size, name, self.now, int(lifetime.total_seconds()),
                 storage, None if is_pin else self._find_tape(did, site), jobs.user,
-                job_count=jobs.job_count, example=jobs.example, wanted_at=self.now,
+                job_count=jobs.job_count, example=jobs.example,
             )  # fmt: skip
             requests.append(request)
         what = f"{format_bytes(total)} in {format_count(len(sizes), 'dataset')} at {site}"
-        text = f"would {'pin' if is_pin else 'ask for'} {what}; the mode is propose"
-        mode: str = self.settings.mode_at(facts.name, site)
-        decision = self.table.decisions.get(name)
-        is_large = total > to_bytes(self.settings.limits.approval_tb)
-        if not is_pin and decision and decision.verb == "reject":
-            mode = "reject"
-        elif not is_pin and mode == "request" and is_large and not self.table.is_approved(site, sizes):
-            mode, text = "approve", f"{what} wait for `hydrator staging approve {name}`"
-        return Batch(tuple(requests), mode, text)
-
-    def _reserve(self, batch: Batch) -> None:
-        """Reserve the bytes of *batch*; one that waits for a person reserves none: others need not wait."""
-        if batch.mode == "request":
-            self._asked += batch.requests
+        if self.settings.mode_at(facts.name, site) == "propose":
+            text = f"would {'pin' if is_pin else 'ask for'} {what}; the mode is propose"
+            self._shown.append(Batch(tuple(requests), "propose", text))
+        elif not is_large or self.table.is_approved(requests):
+            self._asked += requests
         else:
-            self._shown.append(batch)
-        if batch.mode == "approve":
+            text = f"{what} wait for `hydrator staging approve {name}`"
+            self._shown.append(Batch(tuple(requests), "approve", text))
             return
-        self._taken.update(sum_bytes(batch.requests))
-        if batch.first.kind is StagingKind.PIN:
-            self._kept |= {one.key for one in batch.requests}
-        else:
-            for one in batch.requests:
-                self._brought[one.did][one.site] = True
-            self._asked_count += 1
+        self.table = self.table.put(*requests)
+        self._asked_count += not is_pin
+
+
+def _merge(group: list[LiveNeed]) -> LiveNeed:
+    """Return the oldest need of *group* for all its jobs, at the sites that match all if there are any."""
+    oldest = min(group, key=lambda need: need.order)
+    own_sites = oldest.jobs.matching_sites or frozenset()
+    common = own_sites.intersection(*(need.jobs.matching_sites or () for need in group))
+    count = sum(need.jobs.job_count for need in group)
+    return replace(oldest, jobs=replace(oldest.jobs, job_count=count, matching_sites=common or own_sites))

@@ -16,7 +16,7 @@ is listed, and not in the table  the table was lost: it gets a row, and counts
 """
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -97,8 +97,7 @@ class Request:
         cancelled_at: time of the call that ended it; null: none.
         job_count: jobs that need the dataset.
         example: id of one of the jobs for which the daemon made the request; empty: unknown.
-        wanted_at: last time at which a schedd listed such a job.
-        unwanted_since: since when no schedd has such a job; null: one has, or a schedd did not answer.
+        unwanted_since: since when no schedd listed such a job; null: one does.
         stuck_since: time since which no file has arrived; null: all have, or nobody counts them.
         is_stuck: it is stuck for longer than a day.
         reason: why it is not done, or why it ended; empty: nothing to say.
@@ -135,7 +134,6 @@ class Request:
     cancelled_at: datetime | None = None
     job_count: int = 0
     example: str = ""
-    wanted_at: datetime | None = None
     unwanted_since: datetime | None = None
     stuck_since: datetime | None = None
     is_stuck: bool = False
@@ -206,14 +204,23 @@ class Decision:
 
 @dataclass(frozen=True)
 class Table:
-    """Everything that staging remembers over a restart: open requests, ended ones, decisions by batch.
+    """Everything that staging remembers over a restart: open requests, ended ones, decisions.
 
-    Once an approved batch is asked for, its approval is one of each dataset alone: some may fail.
+    An approval is of each dataset, because some requests of a batch may fail; a rejection is of a batch.
     """
 
-    requests: tuple[Request, ...] = ()
-    ended: tuple[Request, ...] = ()
+    rows: tuple[Request, ...] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
+
+    @cached_property
+    def requests(self) -> tuple[Request, ...]:
+        """Return the open requests."""
+        return tuple(one for one in self.rows if not one.ended_at)
+
+    @cached_property
+    def ended(self) -> tuple[Request, ...]:
+        """Return the requests that ended, oldest end first."""
+        return tuple(one for one in self.rows if one.ended_at)
 
     @cached_property
     def by_key(self) -> Mapping[tuple[Did, Site], Request]:
@@ -221,51 +228,62 @@ class Table:
         return {one.key: one for one in self.requests}
 
     @cached_property
+    def kept(self) -> frozenset[tuple[Did, Site]]:
+        """Return the datasets and sites of the open requests that neither failed nor were cancelled."""
+        return frozenset(one.key for one in self.requests if not one.closed_until and not one.cancelled_at)
+
+    @cached_property
+    def stages(self) -> Mapping[Did, Sequence[Request]]:
+        """Return the open requests that bring data, by dataset."""
+        found = defaultdict[Did, list[Request]](list)
+        for one in self.requests:
+            if one.kind is StagingKind.STAGE:
+                found[one.did].append(one)
+        return found
+
+    @cached_property
+    def taken(self) -> Counter[Site | None]:
+        """Return the bytes of open requests: those on their way by site, and with None those of all."""
+        taken = Counter[Site | None]()
+        for one in self.requests:
+            taken[None] += one.bytes
+            taken[one.site] += one.bytes if one.is_in_flight else 0
+        return taken
+
+    @cached_property
     def closed(self) -> Sequence[Request]:
         """Return the requests, open or ended, after whose failure nothing is asked again for some time."""
-        return [one for one in (*self.requests, *self.ended) if one.closed_until]
+        return [one for one in self.rows if one.closed_until]
+
+    def count_last_hour(self, now: datetime) -> int:
+        """Return the number of requests for data in the last hour; datasets asked together are one."""
+        stages = (one for one in self.rows if one.kind is StagingKind.STAGE)
+        return len({(one.batch, one.asked_at) for one in stages if abs(now - one.asked_at) < HOUR})
 
     def rules_at(self, catalogue: str) -> frozenset[str]:
         """Return the rules to read at *catalogue*: also those that vanished, as an answer may have gaps."""
-        gone = (one for one in self.ended if one.reason == VANISHED)
-        return frozenset(
-            one.rule for one in (*self.requests, *gone) if one.catalogue == catalogue and one.rule
-        )
+        rows = (one for one in self.rows if not one.ended_at or one.reason == VANISHED)
+        return frozenset(one.rule for one in rows if one.catalogue == catalogue and one.rule)
 
     def put(self, *requests: Request) -> "Table":
-        """Return the table with *requests* in the place of those with their keys or rules; ended ones move.
+        """Return the table with *requests* in the place of the open ones with their keys or rules.
 
         A request without jobs goes if its rule serves another one: a rule on a file may be on its archive.
         """
+        keys = {one.key for one in requests}
         rules = {(one.catalogue, one.rule) for one in requests if one.rule}
-        rows = {
-            key: one
-            for key, one in self.by_key.items()
-            if one.job_count or (one.catalogue, one.rule) not in rules
-        }
-        rows |= {one.key: one for one in requests}
-        return replace(
-            self,
-            requests=tuple(one for one in rows.values() if not one.ended_at),
-            ended=(*self.ended, *(one for one in rows.values() if one.ended_at)),
+        others = (
+            one
+            for one in self.rows
+            if one.ended_at
+            or (one.key not in keys and (one.job_count or (one.catalogue, one.rule) not in rules))
         )
+        return replace(self, rows=(*others, *requests))
 
-    def is_approved(self, site: Site, sizes: Mapping[Did, int]) -> bool:
-        """Return whether a person approved a request of *sizes* at *site*, or each of its datasets."""
-        whole, *each = (
-            self.decisions.get(make_batch(site, some))
-            for some in (sizes, *({did: size} for did, size in sizes.items()))
-        )
-        return all(one and one.verb == "approve" for one in ([whole] if whole else each))
-
-    def split_approvals(self, requests: Iterable[Request]) -> "Table":
-        """Return the table in which the approvals of the batches of *requests* are those of each dataset."""
-        decisions = dict(self.decisions)
-        for one in requests:
-            if (decision := self.decisions.get(one.batch)) and decision.verb == "approve":
-                decisions.pop(one.batch, None)
-                decisions[one.approval] = decision
-        return replace(self, decisions=decisions)
+    def is_approved(self, requests: Iterable[Request]) -> bool:
+        """Return whether a person approved each of *requests*."""
+        found = (self.decisions.get(one.approval) for one in requests)
+        return all(one and one.verb == "approve" for one in found)
 
     def use_up(self, approval: str) -> "Table":
         """Return the table without *approval*: the catalogue has the rule."""
@@ -275,20 +293,18 @@ class Table:
 
     def drop(self, request: Request) -> "Table":
         """Return the table without the open *request*: its call was never made."""
-        return replace(self, requests=tuple(one for one in self.requests if one.key != request.key))
+        return replace(self, rows=tuple(one for one in self.rows if one.ended_at or one.key != request.key))
 
     def forget_old(self, now: datetime, catalogues: Container[str]) -> "Table":
         """Return the table without what no decision needs any more, and ended rules of no catalogue."""
-        return replace(
-            self,
-            requests=tuple(
-                one
-                for one in self.requests
-                if one.catalogue in catalogues or (one.expires_at or one.asked_at + KEEP_ENDED) > now
-            ),
-            ended=tuple(one for one in self.ended if one.ended_at and now - one.ended_at < KEEP_ENDED),
-            decisions={name: one for name, one in self.decisions.items() if now - one.given_at < KEEP_ENDED},
-        )
+
+        def is_kept(one: Request) -> bool:
+            if one.ended_at:
+                return now - one.ended_at < KEEP_ENDED
+            return one.catalogue in catalogues or (one.expires_at or one.asked_at + KEEP_ENDED) > now
+
+        decisions = {name: one for name, one in self.decisions.items() if now - one.given_at < KEEP_ENDED}
+        return Table(tuple(filter(is_kept, self.rows)), decisions)
 
     def close(self, one: Request, now: datetime, kind: RefusalKind, reason: str) -> Request:
         """Return *one* after a failure: nothing is asked again for an hour, then two, four … up to a day."""
@@ -324,21 +340,6 @@ def make_batch(site: Site, sizes: Mapping[Did, int]) -> str:
     return hashlib.sha256(f"{site}\n{rows}".encode()).hexdigest()[:10]
 
 
-def sum_bytes(requests: Iterable[Request]) -> Counter[Site | None]:
-    """Return the bytes of *requests*: those on their way by site, and with None those of all."""
-    taken: Counter[Site | None] = Counter()
-    for one in requests:
-        taken[None] += one.bytes
-        taken[one.site] += one.bytes if one.is_in_flight else 0
-    return taken
-
-
-def count_last_hour(table: Table, now: datetime) -> int:
-    """Return the number of requests for data in the last hour; datasets that were asked together are one."""
-    stages = (one for one in (*table.requests, *table.ended) if one.kind is StagingKind.STAGE)
-    return len({(one.batch, one.asked_at) for one in stages if abs(now - one.asked_at) < HOUR})
-
-
 # -- commands
 
 
@@ -347,15 +348,16 @@ CommandName = Literal["approve", "reject", "cancel", "resume"]
 
 @dataclass(frozen=True, slots=True)
 class StagingCommand:
-    """One command. ``target`` is the id of a batch or of a rule; empty for resume.
+    """One command.
 
-    *approve* and *reject* answer a request that waits for a person. *cancel* ends requests of ours, and
-    nothing is asked again for their datasets for a week, or until *resume*. *resume* forgets all failures
-    and rejections.
+    *approve* answers a request that waits for a person; its targets are the ids of its datasets. *reject*
+    answers it, too; its target is the id of the batch. *cancel* ends the requests of ours of a batch or a
+    rule, and nothing is asked again for their datasets for a week, or until *resume*. *resume* forgets all
+    failures and rejections; it has no target.
     """
 
     name: CommandName
-    target: Annotated[str, Field(max_length=200)] = ""
+    targets: tuple[Annotated[str, Field(max_length=200)], ...] = ()
 
 
 class StagingControl(CommandSource[StagingCommand], Protocol):
@@ -377,18 +379,16 @@ def apply_commands(table: Table, commands: Iterable[StagingCommand], now: dateti
     """Return *table* after *commands*; the next plan makes the cancellations."""
     for command in commands:
         if command.name == "resume":
-            table = Table(
-                tuple(replace(one, closed_until=None, refusal=None) for one in table.requests),
-                tuple(replace(one, closed_until=None, refusal=None) for one in table.ended),
-                {name: one for name, one in table.decisions.items() if one.verb == "approve"},
-            )
+            rows = (replace(one, closed_until=None, refusal=None) for one in table.rows)
+            approved = {name: one for name, one in table.decisions.items() if one.verb == "approve"}
+            table = Table(tuple(rows), approved)
         elif command.name == "cancel":
-            named = [one for one in table.requests if command.target in {one.batch, one.rule}]
+            named = [one for one in table.requests if {one.batch, one.rule}.intersection(command.targets)]
             closed = (table.close(one, now, RefusalKind.OTHER, BY_OPERATOR) for one in named)
             table = table.put(*(replace(one, closed_until=now + KEEP_ENDED) for one in closed))
-        elif command.target:
-            decision = Decision(command.name, now)
-            table = replace(table, decisions={**table.decisions, command.target: decision})
+        else:
+            given = dict.fromkeys(command.targets, Decision(command.name, now))
+            table = replace(table, decisions={**table.decisions, **given})
     return table
 
 
@@ -411,7 +411,6 @@ def follow_rules(
     """
     by_id = {rule.id: rule for rule in answer.rules if rule.is_ours}
     by_place = {(rule.did, rule.site): rule for rule in by_id.values()}
-    known = {one.rule for one in table.requests}
     changed = []
     for one in table.requests:
         if one.catalogue != catalogue:
@@ -419,22 +418,22 @@ def follow_rules(
         rule = by_id.get(one.rule) if one.rule else by_place.get(one.key)
         is_late = abs(now - (one.called_at or one.asked_at)) >= REPEAT_AFTER
         if rule:
-            known.add(rule.id)
             changed.append(_update(table, one, rule, now))
         elif one.rule in query.rules - answer.unread.keys():
             changed.append(_end(table, one, now))
         elif not one.rule and not one.job_count and is_late and one.did in query.dids - answer.unread.keys():
             changed.append(replace(one, ended_at=now, reason="the call had no effect"))
-    table, found = table.put(*changed), dict[tuple[Did, Site], Request]()
-    for rule in by_id.values():
-        if rule.id not in known and (rule.did, rule.site) not in table.by_key:
+    table = table.put(*changed)
+    known, found = {one.rule for one in table.requests}, []
+    for (did, site), rule in by_place.items():
+        if rule.id not in known and (did, site) not in table.by_key:
             size = rule.bytes or unknown_bytes
             row = Request(
-                rule.did, rule.site, catalogue, rule.kind, size, make_batch(rule.site, {rule.did: size}), now,
-                int(DAY.total_seconds()), rule.storage, wanted_at=now,
+                did, site, catalogue, rule.kind, size, make_batch(site, {did: size}), now,
+                int(DAY.total_seconds()), rule.storage,
             )  # fmt: skip
-            found[row.key] = _update(table, row, rule, now)
-    return table.put(*found.values())
+            found.append(_update(table, row, rule, now))
+    return table.put(*found)
 
 
 def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Request:
@@ -497,7 +496,7 @@ def apply_needs(table: Table, needs: LiveNeeds, now: datetime) -> Table:
 
     The demand is seen to be gone only if all schedds answered. Else the last demand counts for KEEP_NEEDS.
     """
-    return replace(table, requests=tuple(_apply_needs(one, needs, now) for one in table.requests))
+    return table.put(*(_apply_needs(one, needs, now) for one in table.requests))
 
 
 def _apply_needs(one: Request, needs: LiveNeeds, now: datetime) -> Request:
@@ -505,11 +504,10 @@ def _apply_needs(one: Request, needs: LiveNeeds, now: datetime) -> Request:
         count = sum(need.jobs.job_count for need in wanting)
         ran = any(need.jobs.is_running and need.jobs.running_site == one.site for need in wanting)
         is_used = one.is_used or (ran and one.is_complete)
-        return replace(one, job_count=count, wanted_at=now, unwanted_since=None, is_used=is_used)
-    if needs.is_complete:
-        return replace(one, job_count=0, unwanted_since=one.unwanted_since or now)
-    is_kept = now - (one.wanted_at or one.asked_at) < KEEP_NEEDS
-    return one if is_kept else replace(one, job_count=0)
+        return replace(one, job_count=count, unwanted_since=None, is_used=is_used)
+    since = one.unwanted_since or now
+    is_kept = not needs.is_complete and abs(now - since) < KEEP_NEEDS
+    return replace(one, job_count=one.job_count if is_kept else 0, unwanted_since=since)
 
 
 @dataclass(frozen=True, slots=True)

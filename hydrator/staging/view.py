@@ -1,6 +1,6 @@
 """View: the live jobs that need datasets, and the facts of one cycle as staging needs them. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -66,11 +66,12 @@ class LiveNeeds:
 
 def update_needs(
     previous: LiveNeeds,
-    answers: Mapping[str, Sequence[DataNeed] | Unseen] | str,
+    answers: Mapping[str, Sequence[DataNeed] | Unseen],
+    missing: str,
     now: datetime,
     default_scope: str | None,
 ) -> LiveNeeds:
-    """Return the needs after the schedds' *answers*; a text says why the collector listed no schedds.
+    """Return the needs after the schedds' *answers*; *missing* says why one may be missing.
 
     A schedd that the collector does not list any more counts as unseen for KEEP_NEEDS. A job with a name
     that is not a DID is omitted: no site could ever satisfy it.
@@ -78,7 +79,7 @@ def update_needs(
     needs: list[LiveNeed] = []
     unseen: dict[str, str] = {}
     read_at: dict[str, datetime] = {}
-    for schedd, answer in ({} if isinstance(answers, str) else answers).items():
+    for schedd, answer in answers.items():
         if isinstance(answer, Unseen):
             unseen[schedd] = answer.reason
             continue
@@ -87,7 +88,6 @@ def update_needs(
             with suppress(BadDid):
                 dids = {parse_did(text, default_scope) for text in one.datasets}
                 needs.append(LiveNeed(tuple(sorted(dids)), one))
-    missing = answers if isinstance(answers, str) else "the collector does not list it any more"
     for schedd, at in previous.read_at.items():
         if schedd not in read_at and now - at < KEEP_NEEDS:
             unseen.setdefault(schedd, missing)
@@ -127,6 +127,10 @@ class DataView:
         """Return the sites where *did* has *state*, sorted."""
         return tuple(site for site in sorted(self.facts) if self.state(did, site) is state)
 
+    def find_missing(self, dids: Iterable[Did], site: Site) -> list[Did]:
+        """Return those of *dids* that are not whole at *site*."""
+        return [did for did in dids if not self.is_whole(did, site)]
+
     def is_whole(self, did: Did, site: Site) -> bool:
         """Return whether all files of *did* are on disk at *site*, also if its rules end soon."""
         usable = {DatasetState.AVAILABLE, DatasetState.PARTIAL}
@@ -136,12 +140,16 @@ class DataView:
 def build_view(
     report: "CycleReport | None", dids: AbstractSet[Did], settings: Settings, now: datetime
 ) -> DataView:
-    """Build the view of *dids* in the last cycle at *now*; facts older than three polls are not seen."""
+    """Build the view of *dids* in the last cycle at *now*; facts older than three polls are not seen.
+
+    A fact that is UNKNOWN is older than the longest age of facts.
+    """
     if report is None:
         return DataView(problem="no cycle has ended yet")
     snapshot = report.evaluation.snapshot
     is_retired = settings.sites.is_retired
-    fact_age = max(3 * timedelta(seconds=settings.daemon.poll_seconds), timedelta(minutes=2))
+    polls_age = max(3 * timedelta(seconds=settings.daemon.poll_seconds), timedelta(minutes=2))
+    fact_age = min(polls_age, settings.daemon.max_age)
     facts = {site: each.facts for site, each in snapshot.sites.items() if not is_retired(site)}
     problem = None
     if now - report.started_at > fact_age:
@@ -150,23 +158,18 @@ def build_view(
     elif report.rivals:
         rivals = shorten_list(sorted(report.rivals.values()), "; ")
         problem = f"another daemon publishes on this pool: {rivals}"
-    reasons = {did: _explain_unseen(did, report, facts, now - fact_age) for did in dids}
+    reasons = {did: _explain_unseen(did, report, now - fact_age) for did in dids}
     unseen = {did: f"{did} was not seen in this cycle: {why}" for did, why in reasons.items() if why}
     return DataView(facts, unseen, problem)
 
 
-def _explain_unseen(
-    did: Did, report: "CycleReport", facts: Mapping[Site, Mapping[Did, Fact]], since: datetime
-) -> str | None:
+def _explain_unseen(did: Did, report: "CycleReport", since: datetime) -> str | None:
     """Return why the answers for *did* are incomplete, or older than *since*; None if they are not."""
     snapshot, memories = report.evaluation.snapshot, report.evaluation.state.memories
     if did in snapshot.unseen_reasons:
         return snapshot.unseen_reasons[did]
     if any(did in alike for alike in snapshot.case_collisions):
         return "it differs from another dataset only in letter case"
-    at = [site for site in sorted(facts) if did in facts[site]]
-    if unknown := [site for site in at if facts[site][did].state is DatasetState.UNKNOWN]:
-        return f"its state is UNKNOWN at {shorten_list(unknown)}"
     for name, memory in memories.items():
         record = memory.records.get(did)
         if record is None:

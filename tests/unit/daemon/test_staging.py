@@ -89,7 +89,7 @@ def test_the_switch_stops_the_next_step(tmp_path, store):
 def test_a_command_that_cannot_be_read_is_reported_and_set_aside(tmp_path, store):
     daemon = Daemon(tmp_path, store)
     (tmp_path / "staging" / "000001-x.json").write_text('{"command": "approve"')
-    daemon.files.submit(StagingCommand("approve", "abc"))
+    daemon.files.submit(StagingCommand("approve", ("abc",)))
     [line] = [each for each in daemon.step() if each["event"] == "staging has a problem"]
     assert "000001-x.json: is not a command" in line["why"]
     assert "renames the file to *.refused" in line["why"]

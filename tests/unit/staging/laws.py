@@ -194,14 +194,15 @@ class Days:
     def command(self):
         world = self.world
         if self.random.random() < 0.3:
-            planned = (
-                {row.first.batch: row.requests for row in world.overview.planned} if world.overview else {}
-            )
+            planned = world.overview.planned if world.overview else ()
             verb = self.random.choice(["approve", "approve", "reject", "cancel", "resume"])
-            target = self.random.choice([*planned]) if planned else "none"
-            if verb == "approve" and planned:
-                self.approved |= {one.key for one in planned[target]}
-            world.control.commands.append(StagingCommand(verb, "" if verb == "resume" else target))
+            if verb == "resume" or not planned:
+                world.control.commands.append(StagingCommand(verb))
+                return
+            row = self.random.choice(planned)
+            if verb == "approve":
+                self.approved |= {one.key for one in row.requests}
+            world.answer(verb, row)
 
     def add_foreign_rule(self):
         did, site = self.random.choice(DATASETS), self.random.choice(SITES)

@@ -271,7 +271,7 @@ def test_a_daemon_without_the_table_finds_its_rules_again():
 
 def test_the_operator_cancels_a_request_and_it_is_not_asked_again_before_he_resumes():
     world = asked_world()
-    world.control.commands.append(StagingCommand("cancel", only_request(world).batch))
+    world.control.commands.append(StagingCommand("cancel", (only_request(world).batch,)))
     for _ in range(20):
         world.step()
     assert world.stages == set()
@@ -334,7 +334,7 @@ def test_two_catalogues_do_not_touch_each_others_requests():
     """A rule that one catalogue does not list has not ended in another."""
     world = asked_world()
     world.store.table = replace(
-        world.table, requests=(*world.table.requests, replace(only_request(world), did=L2, catalogue="other"))
+        world.table, rows=(*world.table.rows, replace(only_request(world), did=L2, catalogue="other"))
     )
     world.restart()
     world.step(20 * MINUTE)

@@ -160,7 +160,7 @@ def test_rules_of_data_that_is_kept_are_read_every_quarter_of_an_hour():
     read = [query.dids for query in world.stager.queries if query.dids]
     assert read == [{L1}, {L2}, {L1}]
     world.step_with()
-    assert world.controller._catalogues["rucio"].rules == {}
+    assert world.controller._catalogues["rucio"].known == {}
 
 
 def test_many_pins_are_set_in_several_steps():

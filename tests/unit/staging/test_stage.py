@@ -199,9 +199,8 @@ def test_a_rule_that_claims_completeness_without_replicas_stops_the_request():
     world.stager.add_rule(L1, CAM)
     world.step_with(need(L1))
     assert world.stages == set()
-    assert world.reasons == [
-        "the rule rule1 of someone says that lofar:L1 is complete at CAM, but its replicas are not"
-    ]
+    rest = "which is complete, but its replicas were not seen there yet"
+    assert world.reasons == [f"the data is on its way to CAM by the rule rule1 of someone, {rest}"]
 
 
 def test_a_dataset_of_two_candidates_is_asked_for_once_and_all_come_to_one_site():
@@ -304,7 +303,7 @@ def test_a_large_request_waits_for_a_person_and_its_approval_lasts_until_success
     assert (
         row.description == f"3 TB in 1 dataset at CAM wait for `hydrator staging approve {row.first.batch}`"
     )
-    world.control.commands.append(StagingCommand("approve", row.first.batch))
+    world.answer("approve", row)
     world.stager.refusals[L1] = ("other", "the database is locked")
     world.step()
     assert world.stages == set()
@@ -319,7 +318,7 @@ def test_a_large_request_waits_for_a_person_and_its_approval_lasts_until_success
 def test_an_approval_of_several_datasets_lasts_until_each_has_its_rule(failing, error):
     """The rest is above the limit, too; after a silence it includes the datasets that were not asked for."""
     world = world_with(need(L1, L2, L3, sites=[CAM]), L1=2.1, L2=2.1, L3=0.5)
-    world.control.commands.append(StagingCommand("approve", world.overview.planned[0].first.batch))
+    world.answer("approve", world.overview.planned[0])
     if error == "refused":
         world.stager.refusals[failing] = (RefusalKind.OTHER, "the database is locked")
     else:
@@ -336,7 +335,7 @@ def test_an_approval_of_several_datasets_lasts_until_each_has_its_rule(failing, 
 def test_an_approval_is_for_exactly_these_bytes():
     world = world_with(need(L1), L1=3)
     [row] = world.overview.planned
-    world.control.commands.append(StagingCommand("approve", row.first.batch))
+    world.answer("approve", row)
     world.add_dataset(L1, 4)
     world.step()
     assert world.stages == set()
@@ -346,7 +345,7 @@ def test_an_approval_is_for_exactly_these_bytes():
 def test_a_rejected_request_is_not_made_before_the_operator_resumes():
     world = StagingWorld(policy(sites=[CAM]), L1=3)
     [row] = world.step_with(need(L1)).planned
-    world.control.commands.append(StagingCommand("reject", row.first.batch))
+    world.answer("reject", row)
     world.step()
     assert world.overview.planned == ()
     assert world.reasons == [f"the operator rejected the request {row.first.batch} of 3 TB at CAM"]

@@ -34,7 +34,7 @@ SAMPLES = (
 SOURCES = SourceStatus("transfer records", NOON, {"ap1": "denied"}), SourceStatus("job wrapper", NOON)
 OPEN = Request(
     L1, CAM, "rucio", StagingKind.STAGE, 10**12, "b", NOON, 1_296_000, "CAM_DISK", RAL, "ann", "rule",
-    RequestState.MOVING, 9, 3, NOON, NOON, True, True, NOON, 3600, NOON, NOON, 7, "7.0", NOON, NOON, NOON,
+    RequestState.MOVING, 9, 3, NOON, NOON, True, True, NOON, 3600, NOON, NOON, 7, "7.0", NOON, NOON,
     True, "why", "locked", "problem", RefusalKind.QUOTA, NOON, None, "text",
 )  # fmt: skip
 ENDED = Request(L2, CAM, "rucio", StagingKind.PIN, 1, "c", NOON, 1, ended_at=NOON)
@@ -46,8 +46,8 @@ ENDED = Request(L2, CAM, "rucio", StagingKind.PIN, 1, "c", NOON, 1, ended_at=NOO
         (NETWORK_REPORT, NetworkRecord(SAMPLES, SOURCES), {"samples": [7]}),
         (
             TABLE_REPORT,
-            Table((OPEN,), (ENDED,), {"b": Decision("approve", NOON)}),
-            {"requests": [{"did": 7}]},
+            Table((OPEN, ENDED), {"b": Decision("approve", NOON)}),
+            {"rows": [{"did": 7}]},
         ),
     ],
 )

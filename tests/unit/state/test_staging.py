@@ -39,14 +39,18 @@ def test_a_switch_that_cannot_be_read_counts_as_stopped(files, tmp_path):
         b"",
         b"{",
         b"[]",
-        b'{"command": "rm", "target": ""}',
-        b'{"command": "approve", "target": 3}',
+        b'{"name": "rm"}',
+        b'{"name": "approve", "targets": 3}',
         b"1" * 20_000,
     ],
 )
 def test_a_file_that_is_not_a_command_is_reported_and_set_aside(files, tmp_path, content):
     (tmp_path / "staging" / "000001-x.json").write_bytes(content)
-    given = [StagingCommand("approve", "abc"), StagingCommand("reject", "d"), StagingCommand("cancel", "e")]
+    given = [
+        StagingCommand("approve", ("a", "b")),
+        StagingCommand("reject", ("d",)),
+        StagingCommand("cancel", ("e",)),
+    ]
     for command in given:
         files.submit(command)
     assert commands(files) == given

@@ -74,7 +74,7 @@ def cancel(
     text = f"the daemon's next step cancels {count}; no data is deleted that others need"
     if shown.stopped:
         text = f"the daemon cancels {count} after `hydrator staging resume`: staging is stopped"
-    _submit(files, "cancel", target, text, as_json=as_json)
+    _submit(files, StagingCommand("cancel", (target,)), target, text, as_json=as_json)
 
 
 @staging.command()
@@ -126,7 +126,8 @@ def _answer(name: CommandName, batch: str, config: Path, *, as_json: bool) -> No
     row = waiting[batch]
     what = f"{format_bytes(row.bytes)} in {format_count(len(row.requests), 'dataset')} at {row.first.site}"
     effect = "may now request" if name == "approve" else "will not request"
-    _submit(files, name, batch, f"the daemon {effect} {what}", as_json=as_json)
+    targets = tuple(one.approval for one in row.requests) if name == "approve" else (batch,)
+    _submit(files, StagingCommand(name, targets), batch, f"the daemon {effect} {what}", as_json=as_json)
 
 
 def _list_ids(ids: Iterable[str]) -> str:
@@ -135,9 +136,9 @@ def _list_ids(ids: Iterable[str]) -> str:
     return f"; ids: {listed}" if listed else "; see hydrator staging list"
 
 
-def _submit(files: StagingFiles, name: CommandName, target: str, text: str, *, as_json: bool) -> None:
-    files.submit(StagingCommand(name, target))
-    _print_command(name, target, text, as_json=as_json)
+def _submit(files: StagingFiles, command: StagingCommand, target: str, text: str, *, as_json: bool) -> None:
+    files.submit(command)
+    _print_command(command.name, target, text, as_json=as_json)
 
 
 def _print_command(name: str, target: str, text: str, *, as_json: bool) -> None:

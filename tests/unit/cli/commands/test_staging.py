@@ -118,7 +118,7 @@ def test_answer_to_a_waiting_request_reaches_the_daemon(desk, name):
     (planned,) = world.overview.planned
     assert desk.json(name, planned.first.batch)["target"] == planned.first.batch
     world.control.commands = [command for _, command in desk.files.read_pending().commands]
-    assert world.control.commands == [StagingCommand(name, planned.first.batch)]
+    assert world.control.commands == [StagingCommand(name, (planned.first.batch,))]
     world.step()
     assert [did for did, _ in world.stages] == ([L1] if name == "approve" else [])
 
