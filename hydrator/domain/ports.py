@@ -405,6 +405,7 @@ class DataNeed:
         is_data_missing: True if no slot matches the jobs, and one would if their data were there; None if
             this is unknown. Only such jobs wait for nothing else but data; held jobs do not.
         is_bound: whether the jobs start only beside their data (mode ``require``).
+        dids: the datasets as DIDs, sorted; a port leaves them out, because it does not know the pool's scope.
     """
 
     datasets: tuple[str, ...]
@@ -417,6 +418,7 @@ class DataNeed:
     matching_sites: frozenset[Site] | None = None
     is_data_missing: bool | None = None
     is_bound: bool = False
+    dids: tuple[Did, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

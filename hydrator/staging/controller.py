@@ -5,7 +5,7 @@ loop reads the catalogues, saves the table once before the calls and once after 
 With the mode off no catalogue is ever called.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 
@@ -13,9 +13,9 @@ from hydrator.config import Settings
 from hydrator.config.staging import to_bytes
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
-from hydrator.domain.model import Site, Unseen
+from hydrator.domain.model import Site
 from hydrator.domain.network import RateLookup
-from hydrator.domain.ports import Clock, DataNeed, DataNeeds
+from hydrator.domain.ports import Clock, DataNeeds
 from hydrator.domain.staging_ports import (
     RefusalKind,
     Stager,
@@ -38,7 +38,7 @@ from .table import (
     apply_needs,
     follow_rules,
 )
-from .view import DataView, LiveNeeds, build_view, update_needs
+from .view import Answers, DataView, LiveNeeds, build_view
 
 _HALTING_KINDS = frozenset({RefusalKind.PERMISSION, RefusalKind.ACTIVITY})
 """Refusals that every other request at this catalogue would get, too."""
@@ -143,7 +143,7 @@ class StagingController:
     # -- reading
 
     def _read_needs(self, now: datetime) -> None:
-        answers: Mapping[str, Sequence[DataNeed] | Unseen] = {}
+        answers: Answers = {}
         try:
             answers = self.parts.queues.read_needs() if self.parts.queues else {}
         except PoolError as error:
@@ -152,7 +152,7 @@ class StagingController:
             self._problems["queues"] = self.bugs.report("the query of needs", error)
         missing = self._problems.get("queues", "the collector does not list it any more")
         scope = self.parts.settings.daemon.default_scope
-        self._needs = update_needs(self._needs, answers, missing, now, scope)
+        self._needs = self._needs.update(answers, missing, now, scope)
         self._problems.update({f"schedd {name}": reason for name, reason in self._needs.unseen.items()})
 
     def _read_catalogues(
@@ -160,7 +160,7 @@ class StagingController:
     ) -> tuple[Table, list[CatalogueFacts]]:
         """Read the rules of what jobs need and of what was asked; return the facts of those that answered."""
         wanted = frozenset(did for one in planner.candidates for did in one.dids)
-        present = planner.find_endangered(table)
+        present = planner.find_present()
         answered = []
         for name, facts in self._catalogues.items():
             due = {did for did in present if facts.is_due(did, now)}

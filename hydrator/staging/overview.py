@@ -127,9 +127,7 @@ def explain_for_job(overview: StagingOverview, dids: Sequence[Did], now: datetim
     """Return one sentence for each request, planned request or refusal that concerns a job with *dids*."""
     wanted = frozenset(dids)
     rows = [f"{row.did}: {row.description}" for row in overview.requests if row.did in wanted]
-    rows += [
-        row.description for row in overview.planned if wanted & frozenset(one.did for one in row.requests)
-    ]
+    rows += [row.description for row in overview.planned if any(one.did in wanted for one in row.requests)]
     rows += [
         f"not asked: {one.reason}"
         for one in overview.not_asked

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from hydrator.config.staging import StagingSettings, to_bytes
 from hydrator.domain.model import DatasetState, Did, Site
 from hydrator.domain.network import RateLookup
-from hydrator.domain.ports import take_turns
+from hydrator.domain.ports import DataNeed, take_turns
 from hydrator.domain.staging_ports import (
     ExistingRule,
     RequestState,
@@ -31,7 +31,7 @@ from hydrator.domain.staging_ports import (
 from hydrator.domain.text import format_bytes, format_count, format_duration, shorten_list
 
 from .table import DAY, MAX_CALLS, STUCK_AFTER, Request, Table, Write, make_batch, plan_upkeep
-from .view import DataView, LiveNeed, LiveNeeds
+from .view import DataView, LiveNeeds, age_order
 
 PIN_LIFETIME = 2 * DAY
 """Lifetime of a pin; a pin is set only if the last rule ends within half of it."""
@@ -124,11 +124,10 @@ class NotAsked:
 
     @classmethod
     def of(
-        cls, need: LiveNeed, reason: str, site: Site | None = None, *, is_waiting: bool = False
+        cls, need: DataNeed, reason: str, site: Site | None = None, *, is_waiting: bool = False
     ) -> "NotAsked":
         """Build the refusal for *need*."""
-        jobs = need.jobs
-        return cls(need.dids, jobs.user, jobs.job_count, jobs.example, reason, site, is_waiting)
+        return cls(need.dids, need.user, need.job_count, need.example, reason, site, is_waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ class Planner:
         self._refused: list[NotAsked] = []
         self.candidates = self._find_candidates()
         seen = (one for one in self.needs.needs if not self._explain_unseen(one))
-        self._seen = sorted(seen, key=lambda one: one.order)
+        self._seen = sorted(seen, key=age_order)
 
     def plan(self, table: Table, catalogues: Sequence[CatalogueFacts]) -> Plan:
         """Plan the calls of the step: upkeep first, because it may be urgent, then pins, then requests.
@@ -223,39 +222,39 @@ class Planner:
 
     # -- candidates
 
-    def _find_candidates(self) -> list[LiveNeed]:
+    def _find_candidates(self) -> list[DataNeed]:
         """Find the sets of datasets to request; keep for the other jobs why nothing is asked.
 
         Only idle jobs count, and only if nothing but data is missing. While a schedd does not answer there
         are no candidates, because its jobs may need the data elsewhere.
         """
-        groups: dict[tuple[Did, ...], list[LiveNeed]] = {}
+        groups: dict[tuple[Did, ...], list[DataNeed]] = {}
         silent = next((f"schedd {name} did not answer: {why}" for name, why in self.needs.unseen.items()), "")
         for need in self.needs.needs:
-            if need.jobs.is_running or need.jobs.is_data_missing is False:
+            if need.is_running or need.is_data_missing is False:
                 continue
             if refusal := self._exclude(need) or (NotAsked.of(need, silent) if silent else None):
                 self._refused.append(refusal)
             else:
                 groups.setdefault(need.dids, []).append(need)
-        oldest_first = sorted(map(_merge, groups.values()), key=lambda one: one.order)
-        return take_turns(oldest_first, lambda one: one.jobs.user)
+        oldest_first = sorted(map(_merge, groups.values()), key=age_order)
+        return take_turns(oldest_first, lambda one: one.user)
 
-    def _explain_unseen(self, need: LiveNeed) -> str:
+    def _explain_unseen(self, need: DataNeed) -> str:
         """Return why the datasets of *need* were not all seen in this cycle; empty if they were."""
         return self.view.problem or next(
             (self.view.unseen[did] for did in need.dids if did in self.view.unseen), ""
         )
 
-    def _exclude(self, need: LiveNeed) -> NotAsked | None:
+    def _exclude(self, need: DataNeed) -> NotAsked | None:
         """Return why nothing is asked for *need*; None for a candidate."""
-        jobs, view = need.jobs, self.view
-        if jobs.is_data_missing is None or jobs.matching_sites is None:
+        view = self.view
+        if need.is_data_missing is None or need.matching_sites is None:
             return NotAsked.of(need, "it is unknown whether the jobs wait for anything but data")
         if reason := self._explain_unseen(need):
             return NotAsked.of(need, reason)
         missing = {site: view.find_missing(need.dids, site) for site in view.facts}
-        useless = missing.keys() - jobs.matching_sites if jobs.is_bound else frozenset[Site]()
+        useless = missing.keys() - need.matching_sites if need.is_bound else frozenset[Site]()
         for site in sorted(missing, key=lambda one: (one in useless, bool(missing[one]), one)):
             is_near = all(view.state(did, site) is DatasetState.STAGING for did in missing[site])
             if not is_near or (site in useless and site not in self.settings.sites):
@@ -263,7 +262,7 @@ class Planner:
             where = f"the data is {'on its way to' if missing[site] else 'complete at'} {site}"
             reason = f"{where}, which {_NO_MATCH}" if site in useless else where
             return NotAsked.of(need, reason, is_waiting=site not in useless)
-        waited, wait = self.now - jobs.queued_since, timedelta(minutes=self.settings.wait_minutes)
+        waited, wait = self.now - need.queued_since, timedelta(minutes=self.settings.wait_minutes)
         if waited < wait:
             age, left = (format_duration(each.total_seconds()) for each in (waited, wait - waited))
             return NotAsked.of(need, f"the jobs have waited for {age}; asked in {left}", is_waiting=True)
@@ -271,23 +270,17 @@ class Planner:
 
     # -- pins
 
-    def find_endangered(self, table: Table) -> frozenset[Did]:
-        """Return the datasets whose rules decide on pins: whole where jobs need them, and not kept by us."""
-        endangered: set[Did] = set()
-        for need in self._seen:
-            sites = self._find_pinnable_sites(need)
-            if sites and not any(all((did, site) in table.kept for did in need.dids) for site in sites):
-                endangered.update(need.dids)
-        return frozenset(endangered)
+    def find_present(self) -> frozenset[Did]:
+        """Return the datasets whose rules decide on pins: those that are whole where jobs need them."""
+        return frozenset(did for one in self._seen if self._find_pinnable_sites(one) for did in one.dids)
 
-    def _find_pinnable_sites(self, need: LiveNeed) -> list[Site]:
+    def _find_pinnable_sites(self, need: DataNeed) -> list[Site]:
         """Return the sites that have all datasets of *need* and where its jobs run, or could run."""
-        jobs, view = need.jobs, self.view
-        sites = {jobs.running_site} if jobs.is_running else jobs.matching_sites
+        view, sites = self.view, {need.running_site} if need.is_running else need.matching_sites
         possible = (site for site in sorted(view.facts) if sites is None or site in sites)
         return [site for site in possible if not view.find_missing(need.dids, site)]
 
-    def _pin(self, need: LiveNeed) -> NotAsked | None:
+    def _pin(self, need: DataNeed) -> NotAsked | None:
         """Plan the pins for the jobs of *need*; return why they cannot be set.
 
         Running jobs need their data at their site. For idle jobs one site that keeps the data is enough.
@@ -311,9 +304,10 @@ class Planner:
 
     def _is_safe(self, did: Did, site: Site, facts: CatalogueFacts) -> bool:
         """Return whether a rule keeps *did* at *site* for long enough."""
-        last = facts.last_rule(did, site)
-        is_long = last is not None and last.last_moment - self.now > PIN_LIFETIME / 2
-        return is_long or (did, site) in self.table.kept
+        own, last = self.table.by_key.get((did, site)), facts.last_rule(did, site)
+        if own and not own.closed_until and not own.cancelled_at:
+            return True
+        return last is not None and last.last_moment - self.now > PIN_LIFETIME / 2
 
     def _explain_no_pin(self, facts: CatalogueFacts, site: Site, ending: Sequence[Did]) -> str:
         """Return why the datasets *ending* cannot be pinned at *site*; empty if they can."""
@@ -325,14 +319,14 @@ class Planner:
 
     # -- stage requests
 
-    def _stage(self, one: LiveNeed) -> NotAsked | None:
+    def _stage(self, one: DataNeed) -> NotAsked | None:
         """Plan a request for *one* at the first site in rank order that can take all its missing datasets.
 
         Return why there is none. If a limit is reached, waiting for that site is better than another site.
         """
         ways = {did: self._find_ways(did) for did in one.dids}
         bound = {site: did for did, (_, moving) in ways.items() for site in moving}
-        matching = one.jobs.matching_sites or frozenset()
+        matching = one.matching_sites or frozenset()
         if len(bound) > 1:
             targets = "; ".join(f"{did} to {site}" for site, did in sorted(bound.items()))
             return NotAsked.of(one, f"its datasets are on their way to different sites: {targets}")
@@ -388,7 +382,7 @@ class Planner:
                 moving.add(own.site)  # a rule may be done before a cycle has seen its data
         return ways, moving
 
-    def _rank(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> tuple[float, ...]:
+    def _rank(self, one: DataNeed, facts: CatalogueFacts, site: Site) -> tuple[float, ...]:
         """Return how good *site* is for all datasets of *one*; the smallest is the best."""
         missing = self.view.find_missing(one.dids, site)
         sizes = facts.sizes_of(missing)
@@ -402,10 +396,10 @@ class Planner:
         )
 
     def _explain_no_request(
-        self, one: LiveNeed, facts: CatalogueFacts, site: Site, missing: Sequence[Did], sizes: Sizes
+        self, one: DataNeed, facts: CatalogueFacts, site: Site, missing: Sequence[Did], sizes: Sizes
     ) -> str:
         """Return why *site* cannot take those of *missing* that have *sizes*; empty if it can."""
-        if site not in (one.jobs.matching_sites or ()):
+        if site not in (one.matching_sites or ()):
             return f"{site} {_NO_MATCH}"
         if reason := self._explain_refusal(facts, site, missing, StagingKind.STAGE):
             return reason
@@ -513,7 +507,7 @@ class Planner:
         return ""
 
     def _ask(
-        self, need: LiveNeed, facts: CatalogueFacts, site: Site, kind: StagingKind, sizes: Sizes
+        self, need: DataNeed, facts: CatalogueFacts, site: Site, kind: StagingKind, sizes: Sizes
     ) -> None:
         """Ask for datasets of *sizes* at *site*, or show what would be asked, or what waits for a person.
 
@@ -521,7 +515,7 @@ class Planner:
         """
         if not sizes:
             return
-        jobs, is_pin = need.jobs, kind is StagingKind.PIN
+        is_pin = kind is StagingKind.PIN
         name, total = make_batch(site, sizes), sum(sizes.values())
         is_large = not is_pin and total > to_bytes(self.settings.limits.approval_tb)
         lifetime = PIN_LIFETIME if is_pin else self.settings.max_lifetime_days * DAY
@@ -531,8 +525,8 @@ class Planner:
             storage = rule.storage if rule else facts.answer.storages.get(site, "")
             request = Request(
                 did, site, facts.name, kind, size, name, self.now, int(lifetime.total_seconds()),
-                storage, None if is_pin else self._find_tape(did, site), jobs.user,
-                job_count=jobs.job_count, example=jobs.example,
+                storage, None if is_pin else self._find_tape(did, site), need.user,
+                job_count=need.job_count, example=need.example,
             )  # fmt: skip
             requests.append(request)
         what = f"{format_bytes(total)} in {format_count(len(sizes), 'dataset')} at {site}"
@@ -549,10 +543,10 @@ class Planner:
         self._asked_count += not is_pin
 
 
-def _merge(group: list[LiveNeed]) -> LiveNeed:
+def _merge(group: list[DataNeed]) -> DataNeed:
     """Return the oldest need of *group* for all its jobs, at the sites that match all if there are any."""
-    oldest = min(group, key=lambda need: need.order)
-    own_sites = oldest.jobs.matching_sites or frozenset()
-    common = own_sites.intersection(*(need.jobs.matching_sites or () for need in group))
-    count = sum(need.jobs.job_count for need in group)
-    return replace(oldest, jobs=replace(oldest.jobs, job_count=count, matching_sites=common or own_sites))
+    oldest = min(group, key=age_order)
+    own_sites = oldest.matching_sites or frozenset()
+    common = own_sites.intersection(*(need.matching_sites or () for need in group))
+    count = sum(need.job_count for need in group)
+    return replace(oldest, job_count=count, matching_sites=common or own_sites)

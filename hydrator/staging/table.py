@@ -228,11 +228,6 @@ class Table:
         return {one.key: one for one in self.requests}
 
     @cached_property
-    def kept(self) -> frozenset[tuple[Did, Site]]:
-        """Return the datasets and sites of the open requests that neither failed nor were cancelled."""
-        return frozenset(one.key for one in self.requests if not one.closed_until and not one.cancelled_at)
-
-    @cached_property
     def stages(self) -> Mapping[Did, Sequence[Request]]:
         """Return the open requests that bring data, by dataset."""
         found = defaultdict[Did, list[Request]](list)
@@ -311,6 +306,8 @@ class Table:
         failures = sum(each.key == one.key and each.refusal is not None for each in self.ended)
         is_final = kind in _FINAL_KINDS or reason in {SHORTENED, VANISHED}
         pause = DAY if is_final else min(DAY, HOUR * 2 ** min(failures, 5))
+        if reason == BY_OPERATOR:
+            pause = KEEP_ENDED
         return replace(one, refusal=kind, reason=reason, closed_until=now + pause)
 
     def explain_closed(self, did: Did, site: Site, kind: StagingKind, now: datetime) -> str:
@@ -384,8 +381,7 @@ def apply_commands(table: Table, commands: Iterable[StagingCommand], now: dateti
             table = Table(tuple(rows), approved)
         elif command.name == "cancel":
             named = [one for one in table.requests if {one.batch, one.rule}.intersection(command.targets)]
-            closed = (table.close(one, now, RefusalKind.OTHER, BY_OPERATOR) for one in named)
-            table = table.put(*(replace(one, closed_until=now + KEEP_ENDED) for one in closed))
+            table = table.put(*(table.close(one, now, RefusalKind.OTHER, BY_OPERATOR) for one in named))
         else:
             given = dict.fromkeys(command.targets, Decision(command.name, now))
             table = replace(table, decisions={**table.decisions, **given})
@@ -501,8 +497,8 @@ def apply_needs(table: Table, needs: LiveNeeds, now: datetime) -> Table:
 
 def _apply_needs(one: Request, needs: LiveNeeds, now: datetime) -> Request:
     if wanting := needs.by_did.get(one.did):
-        count = sum(need.jobs.job_count for need in wanting)
-        ran = any(need.jobs.is_running and need.jobs.running_site == one.site for need in wanting)
+        count = sum(need.job_count for need in wanting)
+        ran = any(need.is_running and need.running_site == one.site for need in wanting)
         is_used = one.is_used or (ran and one.is_complete)
         return replace(one, job_count=count, unwanted_since=None, is_used=is_used)
     since = one.unwanted_since or now

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,17 +23,13 @@ KEEP_NEEDS = timedelta(days=1)
 # -- needs
 
 
-@dataclass(frozen=True, slots=True)
-class LiveNeed:
-    """Alike jobs of one schedd, with the datasets that they need as DIDs, sorted; see :class:`DataNeed`."""
+Answers = Mapping[str, Sequence[DataNeed] | Unseen]
+"""Needs by schedd, or why they are unknown."""
 
-    dids: tuple[Did, ...]
-    jobs: DataNeed
 
-    @property
-    def order(self) -> tuple[datetime, tuple[Did, ...], str]:
-        """Return the order of needs: the jobs that wait for longest come first."""
-        return self.jobs.queued_since, self.dids, self.jobs.example
+def age_order(need: DataNeed) -> tuple[datetime, tuple[Did, ...], str]:
+    """Return the order of needs: the jobs that wait for longest come first."""
+    return need.queued_since, need.dids, need.example
 
 
 @dataclass(frozen=True)
@@ -45,14 +41,14 @@ class LiveNeeds:
     answer.
     """
 
-    needs: tuple[LiveNeed, ...] = ()
+    needs: tuple[DataNeed, ...] = ()
     unseen: Mapping[str, str] = field(default_factory=dict)
     read_at: Mapping[str, datetime] = field(default_factory=dict)
 
     @cached_property
-    def by_did(self) -> Mapping[Did, Sequence[LiveNeed]]:
+    def by_did(self) -> Mapping[Did, Sequence[DataNeed]]:
         """Return the needs by dataset."""
-        found: dict[Did, list[LiveNeed]] = {}
+        found: dict[Did, list[DataNeed]] = {}
         for need in self.needs:
             for did in need.dids:
                 found.setdefault(did, []).append(need)
@@ -63,36 +59,29 @@ class LiveNeeds:
         """Return whether all schedds answered, and there is one: only then a missing job is gone."""
         return bool(self.read_at) and not self.unseen
 
+    def update(self, answers: Answers, missing: str, now: datetime, scope: str | None) -> "LiveNeeds":
+        """Return the needs after the schedds' *answers*; *missing* says why one may be missing.
 
-def update_needs(
-    previous: LiveNeeds,
-    answers: Mapping[str, Sequence[DataNeed] | Unseen],
-    missing: str,
-    now: datetime,
-    default_scope: str | None,
-) -> LiveNeeds:
-    """Return the needs after the schedds' *answers*; *missing* says why one may be missing.
-
-    A schedd that the collector does not list any more counts as unseen for KEEP_NEEDS. A job with a name
-    that is not a DID is omitted: no site could ever satisfy it.
-    """
-    needs: list[LiveNeed] = []
-    unseen: dict[str, str] = {}
-    read_at: dict[str, datetime] = {}
-    for schedd, answer in answers.items():
-        if isinstance(answer, Unseen):
-            unseen[schedd] = answer.reason
-            continue
-        read_at[schedd] = now
-        for one in answer:
-            with suppress(BadDid):
-                dids = {parse_did(text, default_scope) for text in one.datasets}
-                needs.append(LiveNeed(tuple(sorted(dids)), one))
-    for schedd, at in previous.read_at.items():
-        if schedd not in read_at and now - at < KEEP_NEEDS:
-            unseen.setdefault(schedd, missing)
-            read_at[schedd] = at
-    return LiveNeeds(tuple(needs), unseen, read_at)
+        A schedd that the collector does not list any more counts as unseen for KEEP_NEEDS. A job with a name
+        that is not a DID, also not in the default *scope*, is omitted: no site could ever satisfy it.
+        """
+        needs: list[DataNeed] = []
+        unseen: dict[str, str] = {}
+        read_at: dict[str, datetime] = {}
+        for schedd, answer in answers.items():
+            if isinstance(answer, Unseen):
+                unseen[schedd] = answer.reason
+                continue
+            read_at[schedd] = now
+            for one in answer:
+                with suppress(BadDid):
+                    dids = {parse_did(text, scope) for text in one.datasets}
+                    needs.append(replace(one, dids=tuple(sorted(dids))))
+        for schedd, at in self.read_at.items():
+            if schedd not in read_at and now - at < KEEP_NEEDS:
+                unseen.setdefault(schedd, missing)
+                read_at[schedd] = at
+        return LiveNeeds(tuple(needs), unseen, read_at)
 
 
 # -- data
