@@ -27,7 +27,7 @@ from hydrator.domain.staging_ports import (
 from hydrator.reconcile.result import CycleReport
 
 from .overview import StagingOverview, build_overview
-from .plan import CatalogueFacts, Plan, Planner
+from .plan import Plan, Planner
 from .table import (
     DAY,
     Request,
@@ -38,7 +38,7 @@ from .table import (
     apply_needs,
     follow_rules,
 )
-from .view import Answers, DataView, LiveNeeds, build_view
+from .view import Answers, CatalogueFacts, DataView, LiveNeeds, build_view
 
 _HALTING_KINDS = frozenset({RefusalKind.PERMISSION, RefusalKind.ACTIVITY})
 """Refusals that every other request at this catalogue would get, too."""
@@ -181,7 +181,7 @@ class StagingController:
                     self._problems.update((f"rule {rule}", answer.unread[rule]) for rule in odd)
                     facts.keep(query, answer, now)
                     unknown = to_bytes(self._settings.limits.request_tb)
-                    table = follow_rules(table, name, query, answer, unknown, now)
+                    table = follow_rules(table, facts, query, unknown, now)
                 answered.append(facts)
             except CatalogueError as error:
                 self._problems[f"catalogue {name}"] = error.reason

@@ -101,6 +101,11 @@ def build_overview(
         )
 
     taken, limits = table.taken, settings.staging.limits
+    site_bytes = to_bytes(limits.site_tb)
+    totals = (
+        LimitRow("total_tb", "", taken[None], to_bytes(limits.total_tb)),
+        LimitRow("hour_requests", "", table.count_last_hour(now), limits.hour_requests),
+    )
     requests = sorted(table.requests, key=lambda one: (one.asked_at, one.did, one.site))
     return StagingOverview(
         now,
@@ -112,12 +117,8 @@ def build_overview(
         tuple(row for row in plan.not_asked if is_shown(*row.dids)),
         {f"{did} at {site}": rule for (did, site), rule in sorted(plan.joined.items()) if is_shown(did)},
         (
-            LimitRow("total_tb", "", taken[None], to_bytes(limits.total_tb)),
-            LimitRow("hour_requests", "", table.count_last_hour(now), limits.hour_requests),
-            *(
-                LimitRow("site_tb", site, taken[site], to_bytes(limits.site_tb))
-                for site in sorted(filter(None, taken))
-            ),
+            *totals,
+            *(LimitRow("site_tb", site, taken[site], site_bytes) for site in sorted(filter(None, taken))),
         ),
         tuple(describe(one) for one in table.ended[-_MAX_ENDED:] if is_shown(one.did)),
     )

@@ -11,11 +11,9 @@ harm, because the data may be deleted when the pin ends. *Locks* say whether a r
 container's rule that still moves another dataset keeps this one, too.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from hydrator.config.staging import StagingSettings, to_bytes
 from hydrator.domain.model import DatasetState, Did, Site
@@ -24,79 +22,20 @@ from hydrator.domain.ports import DataNeed, take_turns
 from hydrator.domain.staging_ports import (
     ExistingRule,
     RequestState,
-    StagingAnswer,
     StagingKind,
-    StagingQuery,
 )
 from hydrator.domain.text import format_bytes, format_count, format_duration, shorten_list
 
 from .table import DAY, MAX_CALLS, STUCK_AFTER, Request, Table, Write, make_batch, plan_upkeep
-from .view import DataView, LiveNeeds, age_order
+from .view import CatalogueFacts, DataView, LiveNeeds, age_order
 
 PIN_LIFETIME = 2 * DAY
 """Lifetime of a pin; a pin is set only if the last rule ends within half of it."""
-_RULES_AGE = timedelta(minutes=15)
-"""A plan uses the rules of data on disk up to this age; those that are not done are read in each step."""
 _NO_MATCH = "does not match the rest of the jobs' requirements"
 _UNSEEN = ", which is complete, but its replicas were not seen there yet"
 Sizes = Mapping[Did, int]
 """Bytes by dataset."""
 _ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
-
-
-class Known(NamedTuple):
-    """The last answer about one dataset: its rules of every account, and its size; None: not known."""
-
-    read_at: datetime
-    rules: tuple[ExistingRule, ...]
-    size: int | None
-
-
-@dataclass
-class CatalogueFacts:
-    """The last answers of one catalogue. A dataset that is not ``known`` was not read.
-
-    The last ``answer`` may say why. ``halted`` says why nothing is asked at this catalogue at all. Jobs need
-    their data for ``needed``.
-    """
-
-    name: str
-    needed: timedelta
-    known: dict[Did, Known] = field(default_factory=dict)
-    answer: StagingAnswer = field(default_factory=StagingAnswer)
-    listed_at: datetime | None = None
-    halted: str = ""
-
-    def is_due(self, did: Did, now: datetime) -> bool:
-        """Return whether to read the rules of *did* again: they are too old, or one of them is not done."""
-        one = self.known.get(did)
-        return not one or now - one.read_at >= _RULES_AGE or not all(rule.is_whole for rule in one.rules)
-
-    def keep(self, query: StagingQuery, answer: StagingAnswer, now: datetime) -> None:
-        """Keep *answer* to *query*."""
-        rules = defaultdict[Did, list[ExistingRule]](list)
-        for rule in answer.rules:
-            rules[rule.did].append(rule)
-        for did in query.dids - answer.unread.keys():
-            self.known[did] = Known(now, tuple(rules[did]), answer.sizes.get(did))
-        self.answer, self.listed_at = answer, now if query.lists_all else self.listed_at
-
-    def rules_of(self, did: Did) -> tuple[ExistingRule, ...]:
-        """Return the rules of *did*; none if they were not read."""
-        return self.known[did].rules if did in self.known else ()
-
-    def others_at(self, did: Did, site: Site) -> list[ExistingRule]:
-        """Return the rules of others for *did* at *site*; those of ours are in the table."""
-        return [rule for rule in self.rules_of(did) if rule.site == site and not rule.is_ours]
-
-    def last_rule(self, did: Did, site: Site) -> ExistingRule | None:
-        """Return the rule of others that keeps the whole of *did* at *site* for longest."""
-        rules = [rule for rule in self.others_at(did, site) if rule.is_whole]
-        return max(rules, key=lambda rule: (rule.last_moment, rule.id), default=None)
-
-    def sizes_of(self, dids: Iterable[Did]) -> dict[Did, int]:
-        """Return the bytes of those of *dids* whose size is known."""
-        return {did: size for did in dids if did in self.known and (size := self.known[did].size)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +144,9 @@ class Planner:
         self.table, self._catalogues = table, catalogues
         self._asked_count = table.count_last_hour(self.now)
         answered = {one.name for one in catalogues}
-        upkeep = [
-            write
-            for write in plan_upkeep(table, self.now, is_complete=self.needs.is_complete)
-            if write.request.catalogue in answered
-            and self.settings.mode_at(write.request.catalogue, write.request.site) == "request"
-        ]
+        own = (one for one in table.requests if one.catalogue in answered)
+        changeable = [one for one in own if self.settings.mode_at(one.catalogue, one.site) == "request"]
+        upkeep = plan_upkeep(changeable, self.now, is_complete=self.needs.is_complete)
         not_pinned = [self._pin(one) for one in self._seen]
         refused = (*self._refused, *map(self._stage, self.candidates), *not_pinned)
         return Plan(
@@ -293,12 +229,10 @@ class Planner:
         ]
         refusal = None
         for ending, site, facts in sorted(options, key=lambda option: (len(option[0]), option[1])):
-            reason = self._explain_no_pin(facts, site, ending) if ending else ""
-            if ending and not reason:  # further pins follow in the next step
-                left = MAX_CALLS - len(self._asked) - len(self._shown)
-                self._ask(need, facts, site, StagingKind.PIN, facts.sizes_of(ending[: max(0, left)]))
-            if not reason:
-                return None
+            if not ending or not (reason := self._explain_no_pin(facts, site, ending)):
+                left = max(0, MAX_CALLS - len(self._asked) - len(self._shown))
+                self._ask(need, facts, site, StagingKind.PIN, facts.sizes_of(ending[:left]))
+                return None  # further pins follow in the next step
             refusal = refusal or NotAsked.of(need, f"not pinned: {reason}", site)
         return refusal
 

@@ -30,7 +30,6 @@ from hydrator.domain.staging_ports import (
     ExistingRule,
     RefusalKind,
     RequestState,
-    StagingAnswer,
     StagingKind,
     StagingOrder,
     StagingQuery,
@@ -38,7 +37,7 @@ from hydrator.domain.staging_ports import (
 from hydrator.domain.text import format_count, format_duration
 from hydrator.reconcile.state import CommandSource
 
-from .view import KEEP_NEEDS, LiveNeeds
+from .view import KEEP_NEEDS, CatalogueFacts, LiveNeeds
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 KEEP_ENDED = timedelta(days=7)
@@ -392,19 +391,15 @@ def apply_commands(table: Table, commands: Iterable[StagingCommand], now: dateti
 
 
 def follow_rules(
-    table: Table,
-    catalogue: str,
-    query: StagingQuery,
-    answer: StagingAnswer,
-    unknown_bytes: int,
-    now: datetime,
+    table: Table, facts: CatalogueFacts, query: StagingQuery, unknown_bytes: int, now: datetime
 ) -> Table:
-    """Return *table* after *catalogue* gave *answer* to *query*.
+    """Return *table* after the catalogue of *facts* answered *query*.
 
     A rule that the query named and that the answer omits, also as unread, does not exist. A call in doubt
     had no effect if no rule came of it, and then it is dropped once no job needs it. A rule of ours that the
     table lacks gets a row; it counts *unknown_bytes* if its size is unknown.
     """
+    answer, catalogue = facts.answer, facts.name
     by_id = {rule.id: rule for rule in answer.rules if rule.is_ours}
     by_place = {(rule.did, rule.site): rule for rule in by_id.values()}
     changed = []
@@ -515,12 +510,12 @@ class Write:
     reason: str = ""
 
 
-def plan_upkeep(table: Table, now: datetime, *, is_complete: bool) -> list[Write]:
+def plan_upkeep(requests: Iterable[Request], now: datetime, *, is_complete: bool) -> list[Write]:
     """Plan the repeats, renewals and cancellations of this step; those whose rule ends first come first.
 
     *is_complete*: whether all schedds answered, so that demand can be seen to be gone.
     """
-    order = sorted(table.requests, key=lambda one: (not one.rule, one.expires_at or now, one.did, one.site))
+    order = sorted(requests, key=lambda one: (not one.rule, one.expires_at or now, one.did, one.site))
     return [write for one in order if (write := _plan_write(one, now, is_complete=is_complete))]
 
 

@@ -1,17 +1,19 @@
 """View: the live jobs that need datasets, and the facts of one cycle as staging needs them. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hydrator.config import Settings
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Fact, Site, Unseen, parse_did
 from hydrator.domain.ports import DataNeed
+from hydrator.domain.staging_ports import ExistingRule, StagingAnswer, StagingQuery
 from hydrator.domain.text import format_duration, shorten_list
 
 if TYPE_CHECKING:  # the commands load this module, and need nothing of the cycle itself
@@ -19,6 +21,8 @@ if TYPE_CHECKING:  # the commands load this module, and need nothing of the cycl
 
 KEEP_NEEDS = timedelta(days=1)
 """The demand of a schedd that does not answer counts for this long."""
+_RULES_AGE = timedelta(minutes=15)
+"""A plan uses the rules of data on disk up to this age; those that are not done are read in each step."""
 
 # -- needs
 
@@ -169,3 +173,57 @@ def _explain_unseen(did: Did, report: "CycleReport", since: datetime) -> str | N
         if any(time is not None and time < since for time in times):
             return f"catalogue {name}: its answer is too old"
     return None if memories else "no catalogue is configured"
+
+
+# -- rules
+
+
+class Known(NamedTuple):
+    """The last answer about one dataset: its rules of every account, and its size; None: not known."""
+
+    read_at: datetime
+    rules: tuple[ExistingRule, ...]
+    size: int | None
+
+
+@dataclass
+class CatalogueFacts:
+    """The last answers of one catalogue. A dataset that is not ``known`` was not read.
+
+    The last ``answer`` may say why. ``halted`` says why nothing is asked at this catalogue at all. Jobs need
+    their data for ``needed``.
+    """
+
+    name: str
+    needed: timedelta
+    known: dict[Did, Known] = field(default_factory=dict)
+    answer: StagingAnswer = field(default_factory=StagingAnswer)
+    listed_at: datetime | None = None
+    halted: str = ""
+
+    def is_due(self, did: Did, now: datetime) -> bool:
+        """Return whether to read the rules of *did* again: they are too old, or one of them is not done."""
+        one = self.known.get(did)
+        return not one or now - one.read_at >= _RULES_AGE or not all(rule.is_whole for rule in one.rules)
+
+    def keep(self, query: StagingQuery, answer: StagingAnswer, now: datetime) -> None:
+        """Keep *answer* to *query*."""
+        rules = defaultdict[Did, list[ExistingRule]](list)
+        for rule in answer.rules:
+            rules[rule.did].append(rule)
+        for did in query.dids - answer.unread.keys():
+            self.known[did] = Known(now, tuple(rules[did]), answer.sizes.get(did))
+        self.answer, self.listed_at = answer, now if query.lists_all else self.listed_at
+
+    def rules_of(self, did: Did) -> tuple[ExistingRule, ...]:
+        """Return the rules of *did*; none if they were not read."""
+        return self.known[did].rules if did in self.known else ()
+
+    def last_rule(self, did: Did, site: Site) -> ExistingRule | None:
+        """Return the rule of others that keeps the whole of *did* at *site* for longest."""
+        rules = (one for one in self.rules_of(did) if one.site == site and one.is_whole and not one.is_ours)
+        return max(rules, key=lambda rule: (rule.last_moment, rule.id), default=None)
+
+    def sizes_of(self, dids: Iterable[Did]) -> dict[Did, int]:
+        """Return the bytes of those of *dids* whose size is known."""
+        return {did: size for did in dids if did in self.known and (size := self.known[did].size)}
