@@ -109,11 +109,9 @@ class StagingController:
         except StateError as error:
             self._problems = {"state": str(error)}
         halts = {f"catalogue {name}": one.halted for name, one in self._catalogues.items() if one.halted}
-        return build_overview(
-            self.table, self.parts.settings, now, plan, self._view,
-            problems={**self._problems, **halts},
-            stop_reason=self.parts.control.stop_reason if self._catalogues else None,
-        )  # fmt: skip
+        overview = build_overview(self.table, self.parts.settings, now, plan, self._view)
+        stop_reason = self.parts.control.stop_reason if self._catalogues else None
+        return replace(overview, problems={**self._problems, **halts}, stop_reason=stop_reason)
 
     def _run(self, report: CycleReport | None, now: datetime) -> Plan:
         control = self.parts.control
@@ -180,8 +178,7 @@ class StagingController:
                     odd = answer.unread.keys() & query.rules
                     self._problems.update((f"rule {rule}", answer.unread[rule]) for rule in odd)
                     facts.keep(query, answer, now)
-                    unknown = to_bytes(self._settings.limits.request_tb)
-                    table = follow_rules(table, facts, query, unknown, now)
+                    table = follow_rules(table, facts, query, to_bytes(self._settings.limits.request_tb), now)
                 answered.append(facts)
             except CatalogueError as error:
                 self._problems[f"catalogue {name}"] = error.reason

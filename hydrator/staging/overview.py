@@ -75,14 +75,7 @@ class StagingOverview:
 
 
 def build_overview(
-    table: Table,
-    settings: Settings,
-    now: datetime,
-    plan: Plan,
-    view: DataView,
-    *,
-    problems: Mapping[str, str],
-    stop_reason: str | None,
+    table: Table, settings: Settings, now: datetime, plan: Plan, view: DataView
 ) -> StagingOverview:
     """Build the overview of *table* and of this step's *plan*, without names that are never published.
 
@@ -96,9 +89,8 @@ def build_overview(
         is_stuck = one.stuck_since is not None and now - one.stuck_since >= STUCK_AFTER
         fact = view.facts.get(one.site, {}).get(one.did)
         one = replace(one, is_stuck=is_stuck, ready_at=fact.provenance.ready_at if fact else None)
-        return replace(
-            one, description=_describe(one, now, one.explain_lifetime(settings.expiry_margin(one.catalogue)))
-        )
+        too_short = one.explain_lifetime(settings.expiry_margin(one.catalogue))
+        return replace(one, description=_describe(one, now, too_short))
 
     taken, limits = table.taken, settings.staging.limits
     site_bytes = to_bytes(limits.site_tb)
@@ -107,20 +99,16 @@ def build_overview(
         LimitRow("hour_requests", "", table.count_last_hour(now), limits.hour_requests),
     )
     requests = sorted(table.requests, key=lambda one: (one.asked_at, one.did, one.site))
+    sites = (LimitRow("site_tb", site, taken[site], site_bytes) for site in sorted(filter(None, taken)))
     return StagingOverview(
         now,
         settings.staging.highest_mode,
-        stop_reason,
-        problems,
-        tuple(describe(one) for one in requests if is_shown(one.did)),
-        tuple(one for one in plan.shown if is_shown(*(each.did for each in one.requests))),
-        tuple(row for row in plan.not_asked if is_shown(*row.dids)),
-        {f"{did} at {site}": rule for (did, site), rule in sorted(plan.joined.items()) if is_shown(did)},
-        (
-            *totals,
-            *(LimitRow("site_tb", site, taken[site], site_bytes) for site in sorted(filter(None, taken))),
-        ),
-        tuple(describe(one) for one in table.ended[-_MAX_ENDED:] if is_shown(one.did)),
+        requests=tuple(describe(one) for one in requests if is_shown(one.did)),
+        planned=tuple(one for one in plan.shown if is_shown(*(each.did for each in one.requests))),
+        not_asked=tuple(row for row in plan.not_asked if is_shown(*row.dids)),
+        joined={f"{did} at {site}": by for (did, site), by in sorted(plan.joined.items()) if is_shown(did)},
+        limits=(*totals, *sites),
+        ended=tuple(describe(one) for one in table.ended[-_MAX_ENDED:] if is_shown(one.did)),
     )
 
 

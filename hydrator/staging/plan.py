@@ -173,14 +173,12 @@ class Planner:
                 self._refused.append(refusal)
             else:
                 groups.setdefault(need.dids, []).append(need)
-        oldest_first = sorted(map(_merge, groups.values()), key=age_order)
-        return take_turns(oldest_first, lambda one: one.user)
+        return take_turns(sorted(map(_merge, groups.values()), key=age_order), lambda one: one.user)
 
     def _explain_unseen(self, need: DataNeed) -> str:
         """Return why the datasets of *need* were not all seen in this cycle; empty if they were."""
-        return self.view.problem or next(
-            (self.view.unseen[did] for did in need.dids if did in self.view.unseen), ""
-        )
+        unseen = self.view.unseen
+        return self.view.problem or next((unseen[did] for did in need.dids if did in unseen), "")
 
     def _exclude(self, need: DataNeed) -> NotAsked | None:
         """Return why nothing is asked for *need*; None for a candidate."""
@@ -339,11 +337,9 @@ class Planner:
             return reason
         if site in self._full_sites:
             return f"an older request waits for room at {site}"
-        for each in self.table.requests:
-            if (each.catalogue, each.site) == (facts.name, site) and (
-                reason := each.explain_lifetime(facts.needed)
-            ):
-                return reason
+        rows = (each for each in self.table.requests if (each.catalogue, each.site) == (facts.name, site))
+        if reason := next(filter(None, (each.explain_lifetime(facts.needed) for each in rows)), ""):
+            return reason
         decision, size = self.table.decisions.get(batch := make_batch(site, sizes)), sum(sizes.values())
         if decision and decision.verb == "reject":
             return f"the operator rejected the request {batch} of {format_bytes(size)} at {site}"

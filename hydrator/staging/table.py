@@ -281,9 +281,8 @@ class Table:
 
     def use_up(self, approval: str) -> "Table":
         """Return the table without *approval*: the catalogue has the rule."""
-        return replace(
-            self, decisions={name: one for name, one in self.decisions.items() if name != approval}
-        )
+        left = {name: one for name, one in self.decisions.items() if name != approval}
+        return replace(self, decisions=left)
 
     def drop(self, request: Request) -> "Table":
         """Return the table without the open *request*: its call was never made."""
