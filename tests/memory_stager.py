@@ -6,9 +6,10 @@ rule (:meth:`MemoryStager.delete`) stays for up to an hour, as one by a data man
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TypeVar
 
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, Site
@@ -26,6 +27,7 @@ from hydrator.domain.staging_ports import (
     StagingRefused,
 )
 
+T = TypeVar("T")
 OUR_ACCOUNT = "hydrator"
 FILES = 100
 
@@ -125,9 +127,9 @@ class MemoryStager:
     def list(self, query: StagingQuery) -> StagingAnswer:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         self.queries.append(query)
-        fault = self._begin("list")
-        if fault:
-            raise fault.error
+        return self._run("list", lambda: self._list(query))
+
+    def _list(self, query: StagingQuery) -> StagingAnswer:
         found = tuple(
             rule
             for rule in self.rules.values()
@@ -149,13 +151,7 @@ class MemoryStager:
 
     def request(self, order: StagingOrder) -> str:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        fault = self._begin("request")
-        if fault and not fault.has_effect:
-            raise fault.error
-        rule = self._request(order)
-        if fault:
-            raise fault.error
-        return rule
+        return self._run("request", lambda: self._request(order))
 
     def _request(self, order: StagingOrder) -> str:
         refusal = self.refusals.get(order.did) or self.refusals.get(order.site)
@@ -184,32 +180,29 @@ class MemoryStager:
 
     def cancel(self, rule: str) -> None:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        fault = self._begin("cancel")
-        if fault and not fault.has_effect:
-            raise fault.error
+        self._run("cancel", lambda: self._cancel(rule))
+
+    def _cancel(self, rule: str) -> None:
         if rule in self.rules:
             if not self.rules[rule].is_ours:
                 raise StagingRefused(self.name, f"the rule {rule} is not ours", RefusalKind.NOT_OURS)
             self.set(rule, expires_at=self._clock() + timedelta(seconds=5))
-        if fault:
-            raise fault.error
 
     def probe_permissions(self) -> StagingPermissions:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        if fault := self._begin("probe_permissions"):
-            raise fault.error
-        return self.permissions
+        return self._run("probe_permissions", lambda: self.permissions)
 
     def close(self) -> None:
         """Do nothing: no connection is open."""
 
-    def _begin(self, name: str) -> Fault | None:
-        """Record the call *name*; return the fault that it has."""
+    def _run(self, name: str, call: Callable[[], T]) -> T:
+        """Record the call *name*, and make it, unless its fault has no effect; raise its fault."""
         self.calls.append(name)
+        fault = self.faults[name].pop(0) if self.faults[name] else None
         if self.is_broken:
-            reason = "it is set to fail (is_broken)"
-            is_write = name in {"request", "cancel"}
-            return Fault(
-                StagingFailed(self.name, reason) if is_write else CatalogueUnreachable(self.name, reason)
-            )
-        return self.faults[name].pop(0) if self.faults[name] else None
+            kind = StagingFailed if name in {"request", "cancel"} else CatalogueUnreachable
+            fault = Fault(kind(self.name, "it is set to fail (is_broken)"))
+        result = call() if not fault or fault.has_effect else None
+        if fault:
+            raise fault.error
+        return result

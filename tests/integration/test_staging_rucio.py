@@ -102,15 +102,6 @@ class TestRulesOfOurs(StagingTests):
         assert (rule["copies"], rule["locked"], rule["purge"], rule["sources"]) == (1, False, False, None)
         assert rule["comment"].startswith(f"classad-hydrator stage for jobs at CAM [hydrator:{self.scope}:")
 
-    def test_data_on_tape_is_recalled_from_the_tape_of_its_own_site(self):
-        stager, did = self.open_stager(), self.add(at="CAM-TAPE")
-        self.server.do("replicate", did=did, rse="CAM-TAPE")
-        stager.request(make_order(did, source=CAM))
-        [rule] = [rule for rule in self.rules_on(did) if rule["rse"] != "CAM-TAPE"]
-        assert (rule["rse"], rule["sources"]) == (DISK, "rse_type=DISK|CAM-TAPE")
-        self.server.seed(("convey", {"rse": DISK}), ("abacus", {}))
-        assert self.files_at(did) == 4
-
     def test_a_dataset_whose_source_is_gone_fails_for_good(self):
         stager, did = self.open_stager(), self.add()
         self.server.do("go_bad", did=did, rse="ORIGIN", files=4, state="BAD")
@@ -310,6 +301,7 @@ class TestController(StagingTests):
         assert second["id"] != first["id"]
 
     def test_after_an_approver_denied_the_rule_of_another_account_the_data_is_requested(self, open_world):
+        """R18: Rucio deletes it."""
         did, world = self.add(), open_world()
         theirs = self.server.do("replicate", did=did, rse=DISK, account=self.other, ask_approval=True)[0]
         world.step_with(need(did, sites=[CAM]))
@@ -436,14 +428,6 @@ class TestRulesOfOthers(StagingTests):
         found = {rule.did: rule for did in (whole, moving) for rule in self.search(stager, did)}
         assert {did: rule.is_whole for did, rule in found.items()} == {whole: True, moving: False}
         assert {rule.state for rule in found.values()} == {RequestState.MOVING}
-
-    def test_a_denied_rule_is_not_listed_any_more(self):
-        """R18."""
-        stager, did = self.open_stager(), self.add()
-        rule = self.server.do("replicate", did=did, rse=DISK, account=self.other, ask_approval=True)[0]
-        assert [one.state for one in self.search(stager, did)] == [RequestState.UNAPPROVED]
-        self.server.do("deny_rule", rule=rule)
-        assert self.search(stager, did) == []
 
     def test_a_rule_with_an_expression_is_found_where_it_brings_the_data(self):
         stager, did = self.open_stager(), self.add()
