@@ -273,7 +273,7 @@ def test_the_operator_cancels_a_request_and_it_is_not_asked_again_before_he_resu
     world = asked_world()
     world.control.commands.append(StagingCommand("cancel", (only_request(world).batch,)))
     for _ in range(20):
-        world.step()
+        world.step(8 * HOUR)
     assert world.stages == set()
     assert world.stager.calls.count("request") == 1
     assert "cancelled by the operator" in world.reasons[0]

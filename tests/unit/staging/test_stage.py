@@ -194,9 +194,12 @@ def test_data_whose_rule_is_done_and_that_no_cycle_has_seen_yet_is_not_asked_for
     assert world.reasons == [f"the data is on its way to CAM by our request rule1, {rest}"]
 
 
-def test_a_rule_that_claims_completeness_without_replicas_stops_the_request():
+@pytest.mark.parametrize(
+    "more", [{}, {"state": RequestState.STUCK, "is_whole": True, "stuck_since": NOON - 30 * DAY}]
+)
+def test_a_rule_that_claims_completeness_without_replicas_stops_the_request(more):
     world = StagingWorld(policy(sites=[CAM]), L1=1)
-    world.stager.add_rule(L1, CAM)
+    world.stager.add_rule(L1, CAM, **more)
     world.step_with(need(L1))
     assert world.stages == set()
     rest = "which is complete, but its replicas were not seen there yet"
@@ -332,12 +335,13 @@ def test_an_approval_of_several_datasets_lasts_until_each_has_its_rule(failing, 
     assert world.table.decisions == {}
 
 
-def test_an_approval_is_for_exactly_these_bytes():
-    world = world_with(need(L1), L1=3)
+@pytest.mark.parametrize(("size", "jobs"), [(4, need(L1)), (3, need(L1, L2))])
+def test_an_approval_is_for_exactly_these_bytes(size, jobs):
+    world = world_with(need(L1), L1=3, L2=1)
     [row] = world.overview.planned
     world.answer("approve", row)
-    world.add_dataset(L1, 4)
-    world.step()
+    world.add_dataset(L1, size)
+    world.step_with(jobs)
     assert world.stages == set()
     assert world.overview.planned[0].first.batch != row.first.batch
 
@@ -402,6 +406,10 @@ def test_overview_leaves_out_datasets_that_are_never_published(mode):
         (None, ["no cycle has ended yet"]),
         ({}, ["the last cycle began 1 h ago"]),
         (
+            {"started_at": NOON + HOUR},
+            ["lofar:L1 was not seen in this cycle: catalogue rucio: its answer is too old"],
+        ),
+        (
             {"rivals": {"a": "of another daemon"}},
             ["another daemon publishes on this pool: of another daemon"],
         ),
@@ -409,7 +417,7 @@ def test_overview_leaves_out_datasets_that_are_never_published(mode):
 )
 def test_nothing_is_asked_without_a_cycle_on_an_old_one_or_beside_another_daemon(change, reasons):
     world = world_with(need(L1, queued_since=NOON), L1=1)
-    world.clock.now += MINUTE if change else HOUR
+    world.clock.now += MINUTE if change and "rivals" in change else HOUR
     overview = world.controller.run_once(None if change is None else replace(world.report, **change))
     assert world.stages == set()
     assert [one.reason for one in overview.not_asked] == reasons
