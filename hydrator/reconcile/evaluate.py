@@ -87,7 +87,10 @@ def evaluate(
         withheld_reasons: sites whose published ads must stay, each with the reason (``publish.py``).
         make_openings: returns the openings for the snapshot of this cycle.
     """
-    memories = _apply_answers(state, answers, demand, now)
+    memories = {
+        name: apply_survey(state.memories.get(name, CatalogueMemory()), answer, demand.dids, now=now)
+        for name, answer in answers.items()
+    }
     cycle = _Cycle(state, memories, demand, settings, budget, now)
     guard = cycle.hold_losses(approved_losses or {})
     continued = cycle.continue_holds((withheld_reasons or {}).keys(), approved_losses or {})
@@ -117,25 +120,6 @@ def evaluate(
         gone,
         paced,
     )
-
-
-def _apply_answers(
-    state: ReconcileState,
-    answers: Answers,
-    demand: Demand,
-    now: datetime,
-) -> dict[str, CatalogueMemory]:
-    """Return the memory of each catalogue, updated with its answer."""
-    dids = demand.dids
-    return {
-        name: apply_survey(
-            state.memories.get(name, CatalogueMemory()),
-            answer,
-            dids,
-            now=now,
-        )
-        for name, answer in answers.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,9 +130,8 @@ def round_down(fraction: float) -> float:
     return int(fraction * scale + 1e-9) / scale
 
 
-_WHOLE = 100
-"""Hundredths in a share of 1.0, which only a set has whose datasets are all AVAILABLE."""
-_FRACTION_BITS = 53
+_MOST_OF_A_PART = 0.99
+"""The largest share of a set whose datasets are not all AVAILABLE."""
 
 
 def find_share(
@@ -156,29 +155,28 @@ def find_share(
             return None, None
         if fact.as_of is not None and (oldest is None or fact.as_of < oldest):
             oldest = fact.as_of
-    hundredths = _WHOLE if is_whole else min(_count_hundredths(facts, snapshot, dids), _WHOLE - 1)
-    return hundredths / _WHOLE, oldest
+    return 1.0 if is_whole else min(_sum_share(facts, snapshot, dids), _MOST_OF_A_PART), oldest
 
 
-def _count_hundredths(facts: Mapping[Did, Fact], snapshot: Snapshot, dids: Sequence[Did]) -> int:
-    """Return the hundredths on disk, rounded down; computed exactly, with integers.
+def _sum_share(facts: Mapping[Did, Fact], snapshot: Snapshot, dids: Sequence[Did]) -> float:
+    """Return the share on disk of the set *dids*, rounded down.
 
     If the size of a dataset is unknown, or all sizes are 0, each dataset has the same weight.
     """
-    weights = [snapshot.bytes_total.get(did) for did in dids]
-    known = [size for size in weights if size is not None]
-    if len(known) < len(weights) or not any(known):
-        known = [1] * len(dids)
+    sizes = [size for did in dids if (size := snapshot.bytes_total.get(did)) is not None]
+    if len(sizes) < len(dids) or not any(sizes):
+        sizes = [1] * len(dids)
     found = map(facts.get, dids)
-    on_disk = sum(size * _scale_fraction(fact) for size, fact in zip(known, found, strict=True) if fact)
-    return (on_disk * _WHOLE) // (sum(known) << _FRACTION_BITS)
+    return round_down(
+        sum(size * _read_fraction(fact) for size, fact in zip(sizes, found, strict=True)) / sum(sizes)
+    )
 
 
-def _scale_fraction(fact: Fact) -> int:
-    """Return the fraction of the dataset on disk times 2**53, rounded down."""
-    if fact.state is DatasetState.AVAILABLE:
-        return 1 << _FRACTION_BITS
-    return int(min(max(fact.fraction or 0.0, 0.0), 1.0) * (1 << _FRACTION_BITS))
+def _read_fraction(fact: Fact | None) -> float:
+    """Return the fraction of a dataset on disk."""
+    if fact is None:
+        return 0.0
+    return 1.0 if fact.state is DatasetState.AVAILABLE else min(max(fact.fraction or 0.0, 0.0), 1.0)
 
 
 _Lines = tuple[tuple[str, str], ...]

@@ -82,9 +82,10 @@ def test_every_site_has_the_share_of_every_demanded_set():
 
 
 def test_only_a_set_whose_datasets_are_all_available_has_the_share_of_1():
-    view = facts(replica(L1), partly(L2, 1.0, DatasetState.STAGING), partly(L3, 0.9999))
-    sets = want(L1), want(L1, L2), want(L3)
-    assert shares(view, *sets) == dict(zip([one.key for one in sets], [1.0, 0.99, 0.99], strict=True))
+    some = Did("lofar:L4")
+    view = facts(replica(L1), partly(L2, 1.0, DatasetState.STAGING), partly(L3, 0.9999), partly(some, 0.57))
+    sets = want(L1), want(L1, L2), want(L3), want(some)
+    assert shares(view, *sets) == dict(zip([one.key for one in sets], [1.0, 0.99, 0.99, 0.57], strict=True))
 
 
 def test_datasets_that_collide_by_letter_case_are_never_usable():
@@ -259,9 +260,6 @@ def test_sets_have_room_before_states():
     assert set(shares_in(drafted[CAM])) == {one.key for one in wants}
     assert dict(drafted[CAM].content)["DatasetStates"] == "['x:a'=\"AVAILABLE\"]"
     assert drafted[CAM].omitted_entries == (), "jobs do not need the states"
-
-
-# ---- unchanged sites and sets are not computed again
 
 
 def test_times_of_sets_are_whole_seconds():
