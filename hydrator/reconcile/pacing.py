@@ -452,7 +452,7 @@ class _Round:
                     read = RunningRead(group[0], source, source, seconds * jobs_left, start)
                     self._links[source].reads.append(read)
                 continue
-            is_refused = jobs_left > 0 and has_slots and is_over and not started
+            is_refused = jobs_left > 0 and has_slots and not started
             lanes = lanes.union(lease.lanes) if is_refused else lanes.difference(lease.lanes)
             if lanes.issuperset(jobs.lanes):
                 lanes = frozenset(lease.lanes)
@@ -480,13 +480,12 @@ class _Round:
                 kind = kinds[name] = _AlikeJobs(*name, self._count_free(waiting.request), self._list_sources)
             idle = sum(waiting.lanes.values())
             group = waiting.key, waiting.request, waiting.is_auto
-            turn, watch = memory.turns.get(group, Turn(self._round)), memory.watches.get(group)
+            turn = memory.turns.get(group, Turn(self._round))
+            watch = memory.watches.get(group) if waiting.is_auto or kind.has_free_slots else None
             jobs = self._jobs[group] = _Jobs(group, kind, size, waiting.lanes, idle, turn, watch)
             kind.idle += idle
-            if kind.has_free_slots:
-                kind.local += 0 if self._is_stuck(jobs, kind.homes) else idle
-            elif not waiting.is_auto:
-                jobs.watch = None
+            if kind.has_free_slots and not self._is_stuck(jobs, kind.homes):
+                kind.local += idle
         for kind in kinds.values():
             for home in kind.homes:
                 self._backlog[home] += kind.idle
