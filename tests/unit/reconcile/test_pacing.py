@@ -27,6 +27,8 @@ SMALL, BIG = Resources(1.0, 1000.0), Resources(1.0, 8000.0)
 BIG_JOB = Resources(1.0, 2000.0)
 NODE, GPU_JOB = Resources(64.0, gpus=1.0), Resources(gpus=1.0)
 X, Y, Z = SetKey("t:x"), SetKey("t:y"), SetKey("t:z")
+BUSY = RunningRead(Y, UK, PL, 600.0, 0.0)
+"""A read that the link of UK is busy with for ten minutes."""
 
 
 Slots = tuple[Resources, Resources, int] | tuple[Resources, Resources, int, bool]
@@ -61,11 +63,19 @@ def at(*sizes: tuple[Site, int]) -> SetBytes:
     return SetBytes({(site,): size for site, size in sizes})
 
 
+USUAL = {
+    "sites": {UK: slots(0, 1), DE: slots(4)},
+    "jobs": {X: 1},
+    "sets": dict.fromkeys((X, Y, Z), at((UK, 75 * GB))),
+}
+"""A set waits at a full site; elsewhere are free slots, and a read takes 600 s."""
+
+
 def play(steps: Iterable[Mapping[str, Any]], interval: float = 60.0, **world) -> Iterator[Openings]:
-    """Make a round with each of *steps*: what differs from *world* in it."""
+    """Make a round with each of *steps*: what differs in it from *world*, as that differs from USUAL."""
     memory = PacingMemory()
     for number, step in enumerate(steps):
-        given = pool(**{**world, "now": interval * number, **step})
+        given = pool(**{**USUAL, **world, "now": interval * number, **step})
         made, memory = pace(given, memory, now=given.as_of, interval_seconds=interval, lateness_seconds=30)
         yield made
 
@@ -142,7 +152,7 @@ CASES = {
     ),
     "short reads wait while the link is busy for longer than a round": (
         1, {UK: slots(0, 1), DE: slots(64)}, {X: 64}, {X: at((UK, 5 * GB))},
-        {"rates": {(UK, DE): 10 * GBIT}, "reads": [RunningRead(Y, UK, PL, 600.0, 0.0)]}, {},
+        {"rates": {(UK, DE): 10 * GBIT}, "reads": [BUSY]}, {},
     ),
     "short reads over a link that has its fill wait, though another site could read over a free one": (
         1, {UK: slots(0, 1), NL: slots(0, 1), DE: slots(4), PL: slots(4)}, {X: 1, Y: 2},
@@ -173,8 +183,7 @@ CASES = {
         {DE: {Y, Z}},
     ),
     "a read that runs leaves no room for the next": (
-        1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))},
-        {"reads": [RunningRead(Y, UK, PL, 600.0, 0.0)]}, {},
+        1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {"reads": [BUSY]}, {},
     ),
     "a read that ends before the next opening arrives leaves room": (
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))},
@@ -182,7 +191,7 @@ CASES = {
     ),
     "the copy whose link has room is read": (
         1, {UK: slots(0, 1), NL: slots(0, 1), DE: slots(4)}, {X: 1}, {X: SetBytes({(UK, NL): 75 * GB})},
-        {"reads": [RunningRead(Y, UK, PL, 600.0, 0.0)]}, {DE: {X}},
+        {"reads": [BUSY]}, {DE: {X}},
     ),
     "the tail of a queue stays": (
         1, {UK: slots(0, 8), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {"run": 3600.0}, {},
@@ -256,9 +265,14 @@ def test_pacing_opens(case):
     assert opened(rounds(count, sites=sites, jobs=jobs, sets=sets, **others)) == expected
 
 
+SHORT, LONG, LONGER = (
+    RunningRead(key, UK, DE, seconds, start)
+    for key, seconds, start in ((Y, 10, -40), (X, 185, -50), (X, 195, -50))
+)
+"""The short one takes 10 s of the link: after a round the others need 85 and 95 s more."""
 LANES = {
     count: {"jobs": {}, "others": [WaitingJobs(X, dict(enumerate(count)))]}
-    for count in ((1,), (2,), (3,), (4,), (1, 5), (2, 4, 1), (2, 4))
+    for count in ((1,), (2,), (3,), (4,), (1, 1), (1, 5), (2, 4, 1), (2, 4))
 }
 """Steps in which jobs of X wait: so many in each lane, from lane 0."""
 STEPS = {
@@ -304,6 +318,26 @@ STEPS = {
         {"sites": {UK: slots(2), DE: slots(0, 9)}, "sets": {X: at((DE, 500 * GB), (UK, GB // 100))}},
         {DE: {X}},
     ),
+    "a lease whose jobs started at home was not refused, so the link has room for one set": (
+        [LANES[1, 1], LANES[1, 1], {"others": [WaitingJobs(X, {1: 1})], "jobs": {Y: 1}}], {}, {DE: {Y}},
+    ),
+    "an opening at a busy site follows the free slots": (
+        [{}, {"sites": {UK: slots(0, 1), DE: slots(0, 1), PL: slots(1)}}],
+        {"sites": {UK: slots(0, 1), DE: slots(0, 1)}}, {DE: {X}, PL: {X}},
+    ),
+    "a read of a job that has ended has delayed the others of its link: its room is 90 s": (
+        [{"reads": [LONGER, SHORT], "jobs": {}}, {"reads": [LONGER]}], {"jobs": {Z: 1}}, {},
+    ),
+    "a read of a job that has ended has delayed them for no longer than it ran": (
+        [{"reads": [LONG, SHORT], "jobs": {}}, {"reads": [LONG]}], {"jobs": {Z: 1}}, {DE: {Z}},
+    ),
+    "reads of jobs that run leave no room, though others of their link have ended": (
+        [{"reads": [RunningRead(X, UK, DE, 600, -10)] * 5, "jobs": {}},
+         {"reads": [RunningRead(X, UK, DE, 600, -10)]}], {"jobs": {Z: 1}}, {},
+    ),
+    "reads of jobs that have all ended leave their link free: it is faster than the daemon believes": (
+        [{"reads": [RunningRead(X, UK, DE, 600, -10)] * 5, "jobs": {}}, {}], {"jobs": {Z: 1}}, {DE: {Z}},
+    ),
     "jobs that started before an opening, or where it is not, did not use it": (
         [{}, {"reads": [RunningRead(Y, UK, DE, 9.0, -90.0), RunningRead(Y, UK, PL, 9.0, 9.0)]}],
         {"jobs": {X: 1, Y: 1}}, {DE: {Y}},
@@ -321,30 +355,33 @@ STEPS = {
 @pytest.mark.parametrize("case", STEPS.values(), ids=STEPS.keys())
 def test_pacing_opens_at_last(case):
     steps, others, expected = case
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": dict.fromkeys((X, Y, Z), at((UK, 75 * GB)))}
-    *_, made = play(steps, **{**world, **others})
+    *_, made = play(steps, **others)
     assert opened(made) == expected
 
 
 @pytest.mark.parametrize(
-    ("sites", "count", "expected"),
+    ("world", "outlook"),
     [
-        ({UK: slots(4), DE: slots(4)}, 1, (Reason.BESIDE, (UK,), 1, ())),
-        ({UK: slots(0, 1), DE: slots(4)}, 1, (Reason.OPEN, (DE,), 1, ())),
-        ({UK: slots(0, 2, SMALL), DE: slots(4, 0, SMALL)}, 1, (Reason.NOWHERE, (), 0, ())),
+        ({"sites": {UK: slots(4), DE: slots(4)}}, (Reason.BESIDE, (UK,), 1, ())),
+        ({}, (Reason.OPEN, (DE,), 1, ())),
+        ({"request": BIG_JOB, "sites": {UK: slots(0, 2, SMALL)}}, (Reason.NOWHERE, (), 0, ())),
+        ({"reads": [BUSY]}, (Reason.TURN, (UK,), 1, ())),
+        ({"reads": [BUSY, BUSY._replace(key=Z, destination=DE)]}, (Reason.TURN, (UK,), 2, ())),
+        # Y has ended
+        ({"reads": [BUSY._replace(started_at=-9000.0), BUSY._replace(key=Z)]}, (Reason.TURN, (UK,), 1, ())),
+        ({"reads": [BUSY._replace(key=X)]}, (Reason.TURN, (UK,), 1, ())),
+        ({"reads": [BUSY, BUSY._replace(key=Z, source=NL)]}, (Reason.TURN, (UK,), 1, ())),
+        ({"jobs": {X: 7}, "reads": [RunningRead(Y, UK, PL, 60.0, 0.0)]}, (Reason.OPEN, (DE,), 2, (2,))),
     ],
-)
-def test_outlook_names_one_reason(sites, count, expected):
-    request = BIG_JOB if expected[0] is Reason.NOWHERE else ONE_CORE
-    sets = {X: at((UK, 75 * GB))}
-    assert rounds(count, sites=sites, jobs={X: 1}, sets=sets, request=request).outlooks == {X: expected}
+)  # fmt: skip
+def test_outlook_names_one_reason_and_counts_the_sets_whose_jobs_read_now(world, outlook):
+    assert rounds(1, **world).outlooks == {X: outlook}
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_jobs_that_are_too_large_do_not_hide_the_turn_of_others_of_their_set(order):
     others = [WaitingJobs(X, {0: 1}), WaitingJobs(X, {0: 1}, Resources(9.0))][::order]
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {}, "sets": {X: at((UK, 75 * GB))}}
-    made = rounds(1, **world, others=others, reads=[RunningRead(Y, UK, PL, 600.0, 0.0)])
+    made = rounds(1, jobs={}, others=others, reads=[BUSY])
     assert made.outlooks == {X: (Reason.TURN, (UK,), 1, ())}
 
 
@@ -358,114 +395,71 @@ def test_set_whose_sources_are_excluded_and_have_no_slots_is_nowhere_and_names_t
 
 @pytest.mark.parametrize(("size", "rate"), [(75 * GB, 1e-300), (75 * GB, 1e-9), (10**25, GBIT)])
 def test_read_of_any_length_is_one_that_a_slot_can_offer(size, rate):
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {X: 9}, "sets": {X: at((UK, size))}}
-    made = rounds(1, **world, rates={(UK, DE): rate}, run=1e30)
+    made = rounds(1, jobs={X: 9}, sets={X: at((UK, size))}, rates={(UK, DE): rate}, run=1e30)
     assert [one.read_seconds for one in made.openings[DE].values()] == [10**7]
 
 
 def test_outlook_of_a_set_in_turn_counts_the_sets_before_it():
     sets = {SetKey(f"t:{n}"): at((UK, 75 * GB)) for n in range(5)}
-    made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs=dict.fromkeys(sets, 1), sets=sets)
+    made = rounds(1, jobs=dict.fromkeys(sets, 1), sets=sets)
     turns = [outlook for outlook in made.outlooks.values() if outlook.reason is Reason.TURN]
     assert sorted(turns) == [(Reason.TURN, (UK,), before, ()) for before in (1, 2, 3, 4)]
 
 
 def test_outlook_beside_the_data_counts_all_jobs_that_wait_there():
     """Jobs of the same set, of others, and of other modes; at the better of two homes."""
-    jobs = [WaitingJobs(X, {0: 3}), WaitingJobs(Y, {0: 6}), WaitingJobs(Z, {0: 2}, is_auto=False)]
+    others = [WaitingJobs(X, {0: 3}), WaitingJobs(Y, {0: 6}), WaitingJobs(Z, {0: 2}, is_auto=False)]
     sets = {X: SetBytes({(UK, DE): 75 * GB}), Y: at((UK, 75 * GB)), Z: at((DE, 75 * GB))}
-    groups = [SlotGroup(UK, ONE_CORE, FULL), SlotGroup(DE, ONE_CORE, FULL)]
-    world = PacedPool(0.0, jobs, sets, groups, (), lambda *_: GBIT, 3600.0)
-    made, _ = pace(world, PacingMemory(), now=0.0, interval_seconds=60, lateness_seconds=30)
+    made = rounds(1, sites={UK: slots(0, 1), DE: slots(0, 1)}, jobs={}, sets=sets, others=others)
     assert made.outlooks[X] == (Reason.BESIDE, (UK, DE), 5, ())
     assert made.backlog == {UK: 9, DE: 5}
 
 
-@pytest.mark.parametrize(
-    ("reads", "number"),
-    [
-        ([RunningRead(Y, UK, PL, 600.0, 0.0)], 1),
-        ([RunningRead(Y, UK, PL, 600.0, 0.0), RunningRead(Z, UK, DE, 600.0, 0.0)], 2),
-        ([RunningRead(Y, UK, PL, 600.0, -9000.0), RunningRead(Z, UK, PL, 600.0, 0.0)], 1),  # Y has ended
-        ([RunningRead(X, UK, PL, 600.0, 0.0)], 1),
-        ([RunningRead(Y, UK, PL, 600.0, 0.0), RunningRead(Z, NL, PL, 600.0, 0.0)], 1),
-    ],
-)
-def test_outlook_of_a_set_in_turn_counts_the_sets_whose_jobs_read_now(reads, number):
-    made = rounds(
-        1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 1}, sets={X: at((UK, 75 * GB))}, reads=reads
-    )
-    assert made.outlooks == {X: (Reason.TURN, (UK,), number, ())}
-
-
-def test_outlook_of_an_open_lane_counts_the_sets_that_its_link_feeds():
-    reads = [RunningRead(Y, UK, PL, 60.0, 0.0)]
-    sets = {X: at((UK, 75 * GB))}
-    made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 7}, sets=sets, reads=reads)
-    assert (opened(made), made.outlooks) == ({DE: {"t:x~2"}}, {X: (Reason.OPEN, (DE,), 2, (2,))})
-
-
 def test_opening_says_how_long_what_and_from_where_jobs_read():
     sets = {X: SetBytes({(UK,): 100 * GB}, {DE: 25 * GB})}
-    made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 1}, sets=sets)
+    made = rounds(1, sets=sets)
     assert made.openings[DE][X] == (600, UK, 75 * GB)
     assert made.backlog == {UK: 1}
-    made = rounds(1, sites={DE: slots(4)}, jobs={X: 1}, sets={X: at((NL, 5 * GB), (UK, 75 * GB))})
+    made = rounds(1, sites={DE: slots(4)}, sets={X: at((NL, 5 * GB), (UK, 75 * GB))})
     assert made.openings[DE][X] == (640, UK, 80 * GB)
 
 
 @pytest.mark.parametrize(("run", "until"), [(60.0, 210), (3600.0, 750)])
 def test_openings_are_valid_until_a_claimed_slot_takes_one_more_short_job(run, until):
-    sets = {X: at((UK, GB))}
-    made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 1}, sets=sets, run=run)
-    assert made.open_until == until
+    assert rounds(1, sets={X: at((UK, GB))}, run=run).open_until == until
 
 
 def test_jobs_that_insist_on_their_data_count_for_the_backlog_only():
-    jobs = [WaitingJobs(X, {0: 9}, is_auto=False), WaitingJobs(Y, {0: 1})]
-    sets = {X: at((DE, GB)), Y: at((UK, 75 * GB))}
-    groups = [SlotGroup(UK, ONE_CORE, FULL), SlotGroup(DE, ONE_CORE, FULL)]
-    world = PacedPool(0.0, jobs, sets, groups, (), lambda *_: GBIT, 3600.0)
-    made, _ = pace(world, PacingMemory(), now=0.0, interval_seconds=60, lateness_seconds=30)
+    sets, others = {X: at((DE, GB)), Y: at((UK, 75 * GB))}, [WaitingJobs(X, {0: 9}, is_auto=False)]
+    made = rounds(1, sites={UK: slots(0, 1), DE: slots(0, 1)}, jobs={Y: 1}, sets=sets, others=others)
     assert (opened(made), made.backlog) == ({}, {DE: 9, UK: 1})
-
-
-def test_opening_at_a_busy_site_follows_the_free_slots():
-    world = {"jobs": {X: 1}, "sets": {X: at((UK, 75 * GB))}}
-    busy, late = {UK: slots(0, 1), DE: slots(0, 1)}, {PL: slots(1)}
-    _, made = play([{}, {"sites": {**busy, **late}}], sites=busy, **world)
-    assert opened(made) == {DE: {X}, PL: {X}}
 
 
 def rounds_until_x_joins(sets: dict[SetKey, SetBytes], x: SetBytes, count: int) -> Iterator[Openings]:
     """Make *count* rounds in which no slot takes the jobs of *sets*; X joins in the last two."""
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": {**sets, X: x}}
     before, after = ({"jobs": dict.fromkeys(keys, 1)} for keys in (sets, [*sets, X]))
-    return play([before] * (count - 2) + [after] * 2, **world)
+    return play([before] * (count - 2) + [after] * 2, sets={**sets, X: x})
 
 
 def test_room_at_home_is_waited_for_again_after_a_backlog_there():
     """Jobs at home end soon, then late, then soon again; meanwhile the link of UK is busy."""
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {X: 1}, "sets": {X: at((UK, 75 * GB))}}
     soon, late = {"run": 100.0}, {"run": 3600.0, "reads": [RunningRead(Y, UK, PL, 600.0, 60.0)]}
-    reasons = [made.outlooks[X].reason for made in play([soon, late, soon], **world)]
+    reasons = [made.outlooks[X].reason for made in play([soon, late, soon])]
     assert reasons == [Reason.BESIDE, Reason.TURN, Reason.BESIDE]
 
 
 def test_slot_that_comes_free_after_a_while_is_left_to_jobs_that_insist_on_their_data():
     """Y has waited for a slot at DE, which had a free one before."""
-    world = {"jobs": {X: 1}, "sets": {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}}
+    sets = {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}
     steps = [{"sites": {UK: slots(0, 1), DE: slots(free, 2)}} for free in (1, 0, 0, 1)]
-    for made in play(steps, **world, others=[WaitingJobs(Y, {0: 2}, is_auto=False)]):
+    for made in play(steps, sets=sets, others=[WaitingJobs(Y, {0: 2}, is_auto=False)]):
         assert opened(made) == {}
 
 
 def test_set_that_was_open_is_behind_one_that_was_not():
     """Y is first by chance, and still has jobs when its read has ended."""
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {X: 1, Y: 1}}
-    world["sets"] = dict.fromkeys((X, Y), at((UK, 75 * GB)))
     steps = [{}, {"reads": [RunningRead(Y, UK, DE, 600.0, 30.0)]}, {"now": 660.0}]
-    assert [*map(opened, play(steps, **world))] == [{DE: {Y}}, {}, {DE: {X}}]
+    assert [*map(opened, play(steps, jobs={X: 1, Y: 1}))] == [{DE: {Y}}, {}, {DE: {X}}]
 
 
 def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
@@ -497,7 +491,7 @@ TINY = SetBytes({(UK,): 1, (): GB})
     ],
 )
 def test_jobs_with_data_at_no_site_may_run_anywhere_after_ten_minutes(sites, size, count, reason, where):
-    made = rounds(count, sites=sites, jobs={X: 1}, sets={X: size}, request=BIG_JOB)
+    made = rounds(count, sites=sites, sets={X: size}, request=BIG_JOB)
     assert (made.outlooks[X].reason, opened(made)) == (reason, where)
     assert made.backlog == {}
     assert describe_outlook(X, made)
@@ -506,7 +500,7 @@ def test_jobs_with_data_at_no_site_may_run_anywhere_after_ten_minutes(sites, siz
 def test_jobs_with_data_that_is_on_its_way_may_run_anywhere_after_a_day():
     sets = {X: SetBytes({(UK,): GB, (): GB}, is_moving=True)}
     times = ({"now": 0.0}, {"now": 86_399.0}, {"now": 86_400.0})
-    *early, late = play(times, sites={UK: slots(4)}, jobs={X: 1}, sets=sets)
+    *early, late = play(times, sites={UK: slots(4)}, sets=sets)
     assert [opened(made) for made in early] == [{}, {}]
     assert describe_outlook(X, early[1]) == (
         "some of its data can be read at no site; it may run anywhere 1 d after the daemon saw it"
@@ -516,47 +510,19 @@ def test_jobs_with_data_that_is_on_its_way_may_run_anywhere_after_a_day():
 
 def test_lanes_whose_jobs_no_slot_takes_leave_the_next_lease_to_the_others():
     """Four of the jobs, by their requirements, run only at UK; they have the lane with the fewest jobs."""
-    world = {"sets": {X: at((UK, 75 * GB))}, "sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": {}}
-    world["others"] = [WaitingJobs(X, {2: 4, 0: 10, 1: 5})]
-    seen = [opened(made)[DE] for made in play([{}] * 10, **world)]
+    others = [WaitingJobs(X, {2: 4, 0: 10, 1: 5})]
+    seen = [opened(made)[DE] for made in play([{}] * 10, jobs={}, others=others)]
     assert seen[::2] == [{"t:x~2"}, {"t:x~1"}, {"t:x~0"}, {"t:x~2"}, {"t:x~1"}]
 
 
 def test_link_that_stood_idle_has_twice_as_many_sets_when_their_leases_are_over():
     """Not more: a link would be flooded if the slots only see openings later than the daemon assumes."""
     sets = {SetKey(f"t:{n}"): at((UK, 75 * GB)) for n in range(300)}
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": dict.fromkeys(sets, 1), "sets": sets}
+    world = {"jobs": dict.fromkeys(sets, 1), "sets": sets}
     tried: set[str] = set()
     for number in range(1, 10, 2):
         before, tried = tried, tried | opened(rounds(number, **world))[DE]
         assert len(tried - before) == 2 ** (number // 2)
-
-
-@pytest.mark.parametrize(("seconds", "is_open"), [(195, False), (185, True)])
-def test_read_of_a_job_that_has_ended_has_delayed_the_others_of_its_link(seconds, is_open):
-    """The short read took 10 s of the link, so the long one needs 95 or 85 s more; the room is 90 s."""
-    reads = [RunningRead(X, UK, DE, seconds, -50), RunningRead(Y, UK, DE, 10, -40)]
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": {Z: at((UK, 75 * GB))}, "jobs": {Z: 1}}
-    *_, made = play([{"reads": reads, "jobs": {}}, {"reads": reads[:1]}], **world)
-    assert bool(opened(made)) is is_open
-
-
-def test_reads_of_jobs_that_have_all_ended_leave_their_link_free():
-    """The link is ten times faster than the daemon believes: five reads of 600 s took a minute together."""
-    reads = [RunningRead(X, UK, DE, 600, -10)] * 5
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": {Z: at((UK, 75 * GB))}, "jobs": {Z: 1}}
-    for left, is_open in ((1, False), (0, True)):
-        *_, made = play([{"reads": reads, "jobs": {}}, {"reads": reads[:left]}], **world)
-        assert bool(opened(made)) is is_open
-
-
-def test_lease_whose_jobs_started_at_home_was_not_refused():
-    """A slot at home took the only job of the open lane, so the link has room for one set, not for two."""
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": dict.fromkeys((X, Y), at((UK, 75 * GB)))}
-    before = {"others": [WaitingJobs(X, {0: 1, 1: 1})], "jobs": {}}
-    after = {"others": [WaitingJobs(X, {1: 1})], "jobs": {Y: 1}}
-    *_, made = play([before, before, after], **world)
-    assert opened(made) == {DE: {"t:y"}}
 
 
 @pytest.mark.parametrize("size", [0, GB // 1000, 75 * GB])
@@ -583,7 +549,7 @@ def test_sets_of_one_link_leave_the_ad_of_a_site_room_for_a_set_of_another():
 def test_sets_that_slots_refused_have_room_in_an_ad_that_others_fill():
     """A third of the sets was open first, and refused; those that were not open yet fill the ad."""
     sets = {SetKey(f"t:{n:0100}"): at((UK, 0)) for n in range(400)}
-    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": dict.fromkeys(sets, 1), "sets": sets}
+    world = {"jobs": dict.fromkeys(sets, 1), "sets": sets}
     first, last = (opened(rounds(count, **world))[DE] for count in (1, 3))
     assert len(last - first) == len(first)
     assert last & first
