@@ -49,7 +49,6 @@ from tests.factories import (
 )
 
 BOTH = set_key([L1, L2])
-QUOTED = f"'{BOTH}'"
 LOWER = Did("lofar:l1")
 
 

@@ -21,51 +21,55 @@ def decide(there, desired, *, retired=frozenset(), now=NOON, refresh_after=EXPIR
     return plan(there, {a.site: a for a in desired}, retired=retired, now=now, refresh_after=refresh_after)
 
 
-def test_an_ad_that_is_not_there_is_published():
-    assert decide({}, [ad(L1)]) == (Action(ActionKind.PUBLISH, CAM, "not published", ad(L1)),)
-
-
-@pytest.mark.parametrize("there", [2, 4])
-def test_another_generation_is_replaced_and_named_also_a_higher_one(there):
-    wanted = ad(L1, generation=3)
-    assert decide(published(ad(generation=there)), [wanted]) == (
-        Action(ActionKind.PUBLISH, CAM, f"replaces generation {there}", wanted),
-    )
-
-
-def test_ad_with_a_newer_reading_is_sent_again_once_due():
-    new = ad(L1, at=LATER)
-    for now, action in ((LATER - SECOND, Action(ActionKind.NOOP, CAM)), (LATER, refresh(new))):
-        assert decide(published(ad(L1)), [new], now=now) == (action,)
-
-
-def test_ad_with_a_newer_reading_is_sent_at_once_where_ads_stay():
-    new = ad(L1, at=NOON + SECOND)
-    assert decide(published(ad(L1)), [new], now=NOON + SECOND, refresh_after=FOR_EVER) == (refresh(new),)
-
-
-def refresh(new):
-    return Action(ActionKind.REFRESH, CAM, ad=new)
-
-
 def opened(*dids, until=LATER, **more):
     return replace(ad(*dids, **more), openings=(("DataLocalityBacklog", "3"),), open_until=until)
 
 
-@pytest.mark.parametrize("refresh_after", [EXPIRES, FOR_EVER])
-@pytest.mark.parametrize("at", [NOON, NOON + SECOND])
-def test_ad_with_openings_that_are_not_there_is_sent_at_once(refresh_after, at):
-    """With and without newer facts: jobs that may read from elsewhere now must not wait for a refresh."""
-    (action,) = decide(published(ad(L1)), [opened(L1, at=at)], now=NOON + SECOND, refresh_after=refresh_after)
-    assert action.kind is (ActionKind.KEEP if at == NOON else ActionKind.REFRESH)
-    assert action.ad.open_until == LATER
+PUBLISH, REFRESH, KEEP, NOOP = ActionKind.PUBLISH, ActionKind.REFRESH, ActionKind.KEEP, ActionKind.NOOP
+STAYS = "no newer facts since 2026-11-21 12:00:00 UTC"
+UNKNOWN = "the daemon has no facts about the site; add the site to sites.retired to remove its ad"
+SOON, LATE = NOON + SECOND, NOON + 1000 * HOUR
+OLD, HALF_NEWER, NEWER, NEW = (ad(L1, at=at) for at in (NOON, NOON + HALF, SOON, LATER))
+ROWS = {
+    "not there": ({}, OLD, {}, (PUBLISH, "not published")),
+    "a lower generation": (
+        published(ad(generation=2)),
+        ad(generation=3),
+        {},
+        (PUBLISH, "replaces generation 2"),
+    ),
+    "a higher one": (published(ad(generation=4)), ad(generation=3), {}, (PUBLISH, "replaces generation 4")),
+    "newer, before it is due": (published(OLD), NEW, {"now": LATER - SECOND}, (NOOP,)),
+    "newer, once it is due": (published(OLD), NEW, {"now": LATER}, (REFRESH,)),
+    "newer, where ads stay": (published(OLD), NEWER, {"now": SOON, "refresh_after": FOR_EVER}, (REFRESH,)),
+    "no news, before it expires": (published(OLD), OLD, {"now": LATER}, (KEEP, STAYS)),
+    "part of a second is no news": (published(OLD), HALF_NEWER, {"now": LATER}, (KEEP, STAYS)),
+    "no news, where ads stay": (published(OLD), OLD, {"refresh_after": FOR_EVER}, (NOOP,)),
+    "the same after long": (published(OLD), OLD, {"now": LATE, "refresh_after": FOR_EVER}, (NOOP,)),
+    "newer there than here": (published(ad(L1, at=NOON + MINUTE)), OLD, {"now": LATER}, (KEEP, STAYS)),
+    "from the future there, so jobs take it for fresh": (published(NEW), OLD, {}, (KEEP, STAYS)),
+    "nothing is known, so it is not emptied": (published(OLD), None, {"now": LATE}, (KEEP, UNKNOWN)),
+    "received shortly after now": (published(OLD, heard=NOON + MINUTE), OLD, {}, (NOOP,)),
+    "received far in the future": (published(OLD, heard=NOON + 2 * HOUR), OLD, {}, (KEEP, STAYS)),
+    "its openings are there": (published(opened(L1)), opened(L1), {"now": SOON}, (NOOP,)),
+    "its openings end by themselves": (published(opened(L1)), OLD, {"now": SOON}, (NOOP,)),
+}
 
 
-def test_ad_whose_openings_are_there_is_not_sent_again():
-    assert decide(published(opened(L1)), [opened(L1)], now=NOON + SECOND) == (Action(ActionKind.NOOP, CAM),)
-    assert decide(published(opened(L1)), [ad(L1)], now=NOON + SECOND) == (Action(ActionKind.NOOP, CAM),), (
-        "they end by themselves"
+@pytest.mark.parametrize(("there", "desired", "when", "action"), ROWS.values(), ids=ROWS.keys())
+def test_each_row_of_the_table_has_its_action(there, desired, when, action):
+    sent = desired if action[0] is not NOOP else None
+    assert decide(there, [desired] if desired else [], **when) == (
+        Action(action[0], CAM, *action[1:], ad=sent),
     )
+
+
+@pytest.mark.parametrize("refresh_after", [EXPIRES, FOR_EVER])
+@pytest.mark.parametrize(("at", "kind"), [(NOON, KEEP), (SOON, REFRESH)])
+def test_ad_with_openings_that_are_not_there_is_sent_at_once(refresh_after, at, kind):
+    """With and without newer facts: jobs that may read from elsewhere now must not wait for a refresh."""
+    (action,) = decide(published(OLD), [opened(L1, at=at)], now=SOON, refresh_after=refresh_after)
+    assert (action.kind, action.ad.open_until) == (kind, LATER)
 
 
 def test_openings_that_were_not_read_back_are_unconfirmed():
@@ -77,41 +81,6 @@ def test_openings_that_were_not_read_back_are_unconfirmed():
         assert apply_plan(decide({}, [opened(L1)]), publisher).unconfirmed_sites == missing
 
 
-def test_an_ad_without_news_is_held_with_the_age_it_has_before_it_expires():
-    action = decide(published(ad(L1)), [ad(L1)], now=LATER)
-    assert action == (Action(ActionKind.KEEP, CAM, "no newer facts since 2026-11-21 12:00:00 UTC", ad(L1)),)
-
-
-def test_part_of_a_second_is_no_news():
-    read = ad(L1, at=NOON + HALF)
-    (action,) = decide(published(ad(L1, at=NOON)), [read], now=LATER)
-    assert action == Action(ActionKind.KEEP, CAM, "no newer facts since 2026-11-21 12:00:00 UTC", read)
-
-
-@pytest.mark.parametrize("now", [NOON, LATER, NOON + 1000 * HOUR])
-def test_ad_without_news_is_not_sent_again_where_ads_do_not_expire(now):
-    assert decide(published(ad(L1)), [ad(L1)], now=now, refresh_after=FOR_EVER) == (
-        Action(ActionKind.NOOP, CAM),
-    )
-
-
-def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
-    old = ad(L1)
-    there = published(ad(L1, at=NOON + MINUTE))
-    hold = Action(ActionKind.KEEP, CAM, "no newer facts since 2026-11-21 12:00:00 UTC", old)
-    assert decide(there, [old], now=LATER) == (hold,)
-
-
-def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
-    (action,) = decide(published(ad(L1)), [], now=NOON + 1000 * HOUR)
-    assert action == Action(
-        ActionKind.KEEP,
-        CAM,
-        "the daemon has no facts about the site; add the site to sites.retired to remove its ad",
-        None,
-    )
-
-
 def test_retired_site_alone_is_withdrawn_even_with_a_desired_ad():
     there = published(ad(L1, site=CAM), ad(L1, site=RAL))
     actions = decide(there, [ad(L2, site=CAM), ad(L1, site=RAL)], retired={CAM})
@@ -119,11 +88,3 @@ def test_retired_site_alone_is_withdrawn_even_with_a_desired_ad():
         Action(ActionKind.WITHDRAW, CAM, "the site is retired in the configuration"),
         Action(ActionKind.NOOP, RAL),
     )
-
-
-def test_ad_received_shortly_after_now_is_not_due():
-    assert decide(published(ad(L1), heard=NOON + MINUTE), [ad(L1)]) == (Action(ActionKind.NOOP, CAM),)
-
-
-def test_ad_received_far_in_the_future_is_due():
-    assert decide(published(ad(L1), heard=NOON + 2 * HOUR), [ad(L1)])[0].ad == ad(L1)
