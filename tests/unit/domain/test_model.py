@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.errors import BadDid
-from hydrator.domain.model import MAX_DID_CHARS, Origin, Snapshot, from_unix, parse_did, to_unix
-from tests.factories import CAM, L1, L2, L3, NOON, RAL, ad, demand, want
+from hydrator.domain.model import MAX_DID_CHARS, Snapshot, from_unix, parse_did, to_unix
+from tests.factories import L1, L2, L3, NOON, ad
 
 
 @pytest.mark.parametrize(
@@ -92,21 +92,6 @@ def test_an_ad_is_one_attribute_a_line_in_the_order_of_the_contract():
         "DataLocalityGeneration = 7\n"
         "DataLocalityVersion = 1\n"
     )
-
-
-def test_the_age_and_the_generation_are_not_content():
-    one, other = ad(L1, generation=1), ad(L1, generation=2, at=NOON + timedelta(hours=1))
-    assert one.content == other.content
-    assert one.text != other.text
-
-
-def test_all_datasets_of_a_demand_are_named_once():
-    both = demand(want(L1, L2), want(L2, jobs=3), want(L1, origin=Origin.PIN, jobs=0))
-    assert both.dids == {L1, L2}
-
-
-def test_ads_of_different_sites_differ():
-    assert ad(L1, site=CAM).content != ad(L1, site=RAL).content
 
 
 @pytest.mark.parametrize(
