@@ -70,26 +70,17 @@ def main() -> None:
     make_plain()
     try:
         app(prog_name="hydrator")
-    except ConfigError as error:
-        _print_with_docs_folder(*error.problems)
-        sys.exit(2)
-    except (BadDid, StateUnreadable) as error:
-        _print_with_docs_folder(f"{error}")
-        sys.exit(2)
     except HydratorError as error:
+        from hydrator.domain.text import docs_folder_note
+
         for frames in getattr(error, "__notes__", ()):  # of a bug in a worker
             print(escape_unprintable(frames, "\n"), file=sys.stderr)
-        _print_with_docs_folder(f"{error}")
-        sys.exit(1)
+        problems = error.problems if isinstance(error, ConfigError) else [f"{error}"]
+        print_problems(*problems, docs_folder_note(*problems))
+        sys.exit(2 if isinstance(error, ConfigError | BadDid | StateUnreadable) else 1)
     except PermissionError as error:
         print_problems(f"{error.filename}: {error.strerror}; run this as the daemon's user or as root")
         sys.exit(1)
-
-
-def _print_with_docs_folder(*problems: str) -> None:
-    from hydrator.domain.text import docs_folder_note
-
-    print_problems(*problems, docs_folder_note(*problems))
 
 
 def _print_version(is_requested: bool) -> None:

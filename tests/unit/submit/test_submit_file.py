@@ -640,7 +640,7 @@ def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
         (
             ("sub/n.sub", 'executable = x\n+RequiredDatasets = {"a b"}\nqueue\n'),
             ("-d", "o:1"),
-            "node B (n.sub)",
+            "node A (n.sub)",
         ),
         (None, (), "root.dag names no datasets: give"),
     ],

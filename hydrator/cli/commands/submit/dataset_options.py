@@ -1,7 +1,6 @@
 """Options that name a job's datasets, and their effect on a submit file or a DAG."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,6 @@ from hydrator.submit.dataset_names.search import apply_configuration
 from hydrator.submit.gpus import gpu_choice, submit_lines
 from hydrator.submit.submit_files.datasets import input_names
 from hydrator.submit.submit_files.description import Description
-from hydrator.wiring.condor import build_condor_client
 
 _NONE_NAMED = "no dataset is named: name one, or leave the option out"
 
@@ -162,9 +160,6 @@ class DatasetOptions:
                 [nodes.find(node, f"--gpu {text}")] if equals and nodes else everything, mode
             )
         choices = {node: gpu_choice(submit, mode) for node, mode in modes.items()}
-        if self.settings and submit.require_gpus and choices:
-            with closing(build_condor_client(self.settings.htcondor)) as client:
-                client.check_expressions({"[submit].require_gpus": submit.require_gpus})
         return {node: submit_lines(choice) for node, choice in choices.items() if choice}
 
     def find_input_datasets(self, names: Sequence[str]) -> Mapping[str, Did]:

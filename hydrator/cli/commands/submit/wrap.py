@@ -249,13 +249,13 @@ def _submit_dag(command: Sequence[str], options: WrapOptions) -> NoReturn:
         lines = read_datasets(roots, options)
         nodes = _jobs_of_nodes(datasets_by_node(roots))
         print_outlook(options.settings, options.dids, nodes, should_refuse=options.refuse_nowhere)
-        copies = write_copies(roots, lines)
+        copies, new_files = write_copies(roots, lines)
         words = list(command)
-        for at, file in zip(positions, copies.files, strict=True):
+        for at, file in zip(positions, copies, strict=True):
             words[at] = str(file)
         status = run_command(words)
         if status > 0:
-            remove_files(copies.new_files)
+            remove_files(new_files)
     raise ExitWithStatus(status)
 
 

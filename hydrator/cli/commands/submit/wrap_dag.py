@@ -68,23 +68,14 @@ class DagTree:
             yield from branch.walk()
 
 
-@dataclass(frozen=True, slots=True)
-class DagCopies:
-    """The DAG files to submit, each a copy or the original; ``new_files`` are the copies just made."""
-
-    files: list[Path]
-    new_files: list[Path]
-
-
 def read_datasets(roots: Sequence[DagTree], options: DatasetOptions) -> Mapping[str, Sequence[str]]:
     """Set the submit descriptions and the datasets of all nodes; return further lines by full node name."""
     branches = [branch for root in roots for branch in root.walk()]
     kinds = {branch.scope + node.name: node.kind for branch in branches for node in branch.dag.nodes}
     nodes = DagNodes(kinds, has_file_numbers=len(roots) > 1)
     dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
-    _read_descriptions(roots)
     for root in roots:
-        _collect_datasets(root, options, dids)
+        _read_nodes(list(root.walk()), options, dids)
     descriptions = [one for branch in branches for one in branch.descriptions.values()]
     options.require_datasets(", ".join(str(root.file) for root in roots), descriptions)
     return lines
@@ -101,7 +92,9 @@ def datasets_by_node(roots: Sequence[DagTree]) -> dict[str, list[Did]]:
     }
 
 
-def write_copies(roots: Sequence[DagTree], lines: Mapping[str, Sequence[str]]) -> DagCopies:
+def write_copies(
+    roots: Sequence[DagTree], lines: Mapping[str, Sequence[str]]
+) -> tuple[list[Path], list[Path]]:
     """Copy *roots*, and the files that they refer to, with datasets added; do not copy an unchanged file.
 
     An existing copy never changes, because a DAG in the queue may still read it. If a copy has the
@@ -111,6 +104,9 @@ def write_copies(roots: Sequence[DagTree], lines: Mapping[str, Sequence[str]]) -
     Args:
         roots: the DAG files, with the datasets of their nodes.
         lines: further lines by full node name, from :func:`read_datasets`.
+
+    Returns:
+        The DAG files to submit, each a copy or the original, and the copies just made.
 
     Raises:
         HydratorError: a copy cannot be written.
@@ -126,7 +122,7 @@ def write_copies(roots: Sequence[DagTree], lines: Mapping[str, Sequence[str]]) -
                 why = "the copies of the DAG with a lower number have other content and stay unchanged"
                 print_problems(f"submitting {listed}: {why}")
             print_problems(*(note for _, parts in results for part in parts for note in part.notes))
-            return DagCopies(files, new_files)
+            return files, new_files
     raise AssertionError("itertools.count never ends")
 
 
@@ -185,15 +181,24 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
     return branch
 
 
-def _read_descriptions(roots: Sequence[DagTree]) -> None:
-    """Set the submit descriptions of all nodes."""
-    for root in roots:
-        branches = list(root.walk())
-        for branch in branches:
-            others = [other for other in branches if other is not branch]
-            for node in branch.dag.nodes:
-                unread = _explain_other_file(branch, node, others)
-                branch.descriptions[node.name] = read_node(node, branch.base_folder, unread)
+def _read_nodes(
+    branches: Sequence[DagTree], options: DatasetOptions, dids: Mapping[str, Sequence[Did]]
+) -> None:
+    """Set the submit descriptions and the datasets of the nodes of *branches*, which are submitted together.
+
+    The datasets come from the input files and from *dids*, which has datasets by full node name.
+    """
+    for branch in branches:
+        others = [other for other in branches if other is not branch]
+        for node in branch.dag.nodes:
+            unread = _explain_other_file(branch, node, others)
+            description = branch.descriptions[node.name] = read_node(node, branch.base_folder, unread)
+            own = branch.datasets[node.name] = list(dids.get(branch.scope + node.name, ()))
+            origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
+            check_lists(description, origin)
+            if description.dataset_list is None and not description.unread:
+                own += find_input_datasets(description, options, origin, list(node.variables.values()))
+            options.dids.update(own)
 
 
 def _explain_other_file(branch: DagTree, node: DagNode, others: Sequence[DagTree]) -> str:
@@ -210,23 +215,6 @@ def _explain_other_file(branch: DagTree, node: DagNode, others: Sequence[DagTree
         if full_name.startswith(other.scope) and not owners.isdisjoint(other.dag.variable_owners):
             return f"{other.file} may have VARS for it"
     return ""
-
-
-def _collect_datasets(branch: DagTree, options: DatasetOptions, dids: Mapping[str, Sequence[Did]]) -> None:
-    """Set the datasets of the nodes of *branch* and its children, from the input files and from *dids*.
-
-    *dids* has datasets by full node name.
-    """
-    for child in branch.children.values():
-        _collect_datasets(child, options, dids)
-    for node in branch.dag.nodes:
-        own = branch.datasets[node.name] = list(dids.get(branch.scope + node.name, ()))
-        origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
-        description = branch.descriptions[node.name]
-        check_lists(description, origin)
-        if description.dataset_list is None and not description.unread:
-            own += find_input_datasets(description, options, origin, list(node.variables.values()))
-        options.dids.update(own)
 
 
 def _add_copies(

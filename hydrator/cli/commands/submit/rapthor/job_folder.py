@@ -56,7 +56,15 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
     texts = {
         f"{label}.sub": description,
         JOB_PARSET: parset_text,
-        PATHS_FILE: _paths_text(run),
+        PATHS_FILE: paths_file_text(
+            run.resolution.pairs,
+            run.paths,
+            submit.stage_in,
+            run.settings.sites.slot_attributes,
+            areas=run.settings.storage,
+            contents=run.listing.contents,
+            unpack=submit.unpack,
+        ),
     }
     folder = _write_job_folder(parent, stem, texts)
     if options.submit:
@@ -116,20 +124,6 @@ def _report_services() -> None:
     """Report the variables of this shell that name services which the job does not use."""
     if names := sorted(filter(OTHER_SERVICES.match, os.environ)):
         print_problems(f"the run starts its own Dask and Prefect, without the variables {', '.join(names)}")
-
-
-def _paths_text(run: PreparedRun) -> str:
-    """Return the content of hydrator-paths.json."""
-    settings = run.settings
-    return paths_file_text(
-        run.resolution.pairs,
-        run.paths,
-        settings.submit.stage_in,
-        settings.sites.slot_attributes,
-        areas=settings.storage,
-        contents=run.listing.contents,
-        unpack=settings.submit.unpack,
-    )
 
 
 def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str]) -> Path:

@@ -241,17 +241,8 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
     failures = [
         f"catalogue {name} did not answer: {why}" for name, why in expansion.unreachable_catalogues.items()
     ]
-    _exit_on_unmatched_globs(parset, expansion, failures)
-    if failures and not allow_unknown:
-        advice = (
-            "the list of datasets may be incomplete; try again later, or accept the list with --allow-unknown"
-        )
-        exit_on_problems([*failures, advice], status=1)
-    print_problems(*failures)
-    return expansion.names
-
-
-def _exit_on_unmatched_globs(parset: Parset, expansion: Expansion, failures: Sequence[str]) -> None:
+    not_here = [search for search in parset.input_globs if not _glob_local_files(search)]
+    exit_on_problems([hint for search in not_here if (hint := parset.missing_brackets_hint(search))])
     places = (
         ", neither on this host nor in the catalogues, whose names are compared with letter case,"
         " without [submit].patterns: list the names"
@@ -259,16 +250,19 @@ def _exit_on_unmatched_globs(parset: Parset, expansion: Expansion, failures: Seq
     if failures:
         places = " on this host: try again later, or list the names"
     nothing = [
-        parset.missing_brackets_hint(search) or f"{parset.origin}: input_ms: {search} matches nothing{places}"
+        f"{parset.origin}: input_ms: {search} matches nothing{places}"
         for search, count in expansion.catalogue_counts.items()
         if not count
     ]
     if nothing:
         exit_on_problems([*failures, *nothing], status=1 if failures else 2)
-    hints = [
-        parset.missing_brackets_hint(search) for search in parset.input_globs if not _glob_local_files(search)
-    ]
-    exit_on_problems([hint for hint in hints if hint])
+    if failures and not allow_unknown:
+        advice = (
+            "the list of datasets may be incomplete; try again later, or accept the list with --allow-unknown"
+        )
+        exit_on_problems([*failures, advice], status=1)
+    print_problems(*failures)
+    return expansion.names
 
 
 def _glob_local_files(search: str) -> Collection[str]:
