@@ -531,53 +531,15 @@ def test_signal_ends_the_stage_in_command_too(node):
 
 # ------------------------------------------------------------------------------- rates of fetched data
 
-BIG = 'sh -c \'truncate -s 200000000 $0/f; test -z "$1" || printf "$1" > $HYDRATOR_SOURCE_FILE\' {path} '
-
-
-def read_reports(attributes: Mapping[str, str]) -> list[str]:
-    return re.findall(r'"([^"]*)"', attributes.get("ChirpDataLocalityReads", ""))
-
-
-@pytest.mark.parametrize(
-    ("named", "others", "source"),
-    [
-        ("", ["NL"], "NL"),
-        ("", ["NL", "DE"], None),
-        ("DE", ["NL"], "DE"),
-        ("UK", [], None),
-        ("D:E", [], None),
-        ('D\\"E', [], "DE"),
-    ],
-)
-def test_rate_of_a_fetched_dataset_is_reported_if_its_source_is_known(node, named, others, source):
-    attributes = node.chirp()
-    node.takes("lofar:L1.ms", stage_in=f"{BIG}'{named}'")
-    paths = json.loads((node.scratch / "hydrator-paths.json").read_text())
-    paths["sites"] |= {site: {"lofar:L1.ms": f"/{site}/L1.ms"} for site in others}
-    (node.scratch / "hydrator-paths.json").write_text(json.dumps(paths))
-    assert node.run("true").returncode == 0
-    expected = rf"{source}:200000000:\d+\.\d:\d+:UK" if source else ""
-    assert [bool(re.fullmatch(expected, each)) for each in read_reports(attributes)] == [True] * bool(source)
-
-
-def test_rate_of_a_small_dataset_or_a_local_one_is_not_reported(node):
-    attributes = node.chirp()
-    node.takes(
-        "lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'echo x > $0/f; echo NL > $HYDRATOR_SOURCE_FILE' {path}"
-    )
-    node.holds("L2.ms")
-    assert node.run("true").returncode == 0
-    assert "ChirpDataLocalityFetched" in attributes
-    assert read_reports(attributes) == []
-
 
 def test_earlier_rates_of_the_job_stay_and_the_list_fits(node):
     attributes = node.chirp()
     old = [f"NL:{n}00000000:9.0:1:UK" for n in range(1, 30)]
     node.job.write_text(f"ChirpDataLocalityReads = {job_start.format_bounded_list(old)}\n")
-    node.takes("lofar:L1.ms", stage_in=f"{BIG}'NL'")
+    big = "sh -c 'truncate -s 200000000 $0/f; printf NL > $HYDRATOR_SOURCE_FILE' {path}"
+    node.takes("lofar:L1.ms", stage_in=big)
     assert node.run("true").returncode == 0
-    new, *kept = read_reports(attributes)
+    new, *kept = re.findall(r'"([^"]*)"', attributes["ChirpDataLocalityReads"])
     assert new.startswith("NL:200000000:")
     assert kept == old[: len(kept)]
     assert len(kept) == job_start.MOST_MISSES - 1

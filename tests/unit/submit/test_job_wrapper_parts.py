@@ -1,6 +1,10 @@
 """Job wrapper: its pure parts by import, and what the submit side makes of its reports."""
 
 import ast
+import os
+import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -87,6 +91,29 @@ def test_attributes_written_into_the_job_ad_have_bounded_length():
 )
 def test_advertised_state_is_read_by_exact_dataset_name(states, said):
     assert job_start.is_advertised_available(states, "a:1") is said
+
+
+@pytest.mark.parametrize(
+    ("named", "others", "size", "source"),
+    [
+        ("", ["NL"], 200_000_000, "NL"),
+        ("", ["NL", "DE"], 200_000_000, None),
+        ("DE", ["NL"], 200_000_000, "DE"),
+        ("UK", [], 200_000_000, None),
+        ("D:E", [], 200_000_000, None),
+        ('D\\"E', [], 200_000_000, "DE"),
+        ("NL", [], 99_999_999, None),
+    ],
+)
+def test_rate_of_a_large_fetched_dataset_is_reported_if_its_source_is_known(
+    tmp_path, named, others, size, source
+):
+    (tmp_path / "f").touch()
+    os.truncate(tmp_path / "f", size)
+    job: Any = SimpleNamespace(places={site: {L1: "/x"} for site in ("UK", *others)})
+    reports = job_start.read_report(L1, job, named, "UK", str(tmp_path), 2)
+    wanted = rf"{source}:{size}:2\.0:\d+:UK" if source else ""
+    assert re.fullmatch(wanted, "".join(reports))
 
 
 # ------------------------------------------------------------------------------------- the submit side

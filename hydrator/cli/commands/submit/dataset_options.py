@@ -96,14 +96,10 @@ class DatasetOptions:
         if file and not self.file_dids:
             raise ConfigError([f"--datasets-file {file}: {_NONE_NAMED}"])
 
-    @property
-    def has_options(self) -> bool:
-        """True if an option names datasets or requests GPUs."""
-        return bool(self.texts or self.file_dids or self.from_inputs or self.gpu)
-
     def require_datasets(self, origin: str, descriptions: Iterable[Description]) -> None:
         """Raise ConfigError if neither an option nor one of the *descriptions* of *origin* names datasets."""
-        if not self.has_options and not any(one.may_name_datasets for one in descriptions):
+        has_options = self.texts or self.file_dids or self.from_inputs or self.gpu
+        if not has_options and not any(one.may_name_datasets for one in descriptions):
             advice = "give --datasets, --datasets-file or --from-inputs"
             raise ConfigError([f"{origin} names no datasets: {advice}"])
 
@@ -136,10 +132,10 @@ class DatasetOptions:
         shared = list(self.file_dids)
         for text in self.texts:
             name, equals, dids = text.partition("=")
-            node = nodes.find(name, f"--datasets {text}") if equals and ":" not in name else None
-            if node is None and equals and name in own:
-                node = name
-            (shared if node is None else own[node]).extend((text if node is None else dids).split(","))
+            if equals and (":" not in name or name in own):
+                own[nodes.find(name, f"--datasets {text}")] += dids.split(",")
+            else:
+                shared += text.split(",")
         return {
             name: self._parse_dids((shared if name in nodes.jobs else []) + dids)
             for name, dids in own.items()
@@ -162,14 +158,6 @@ class DatasetOptions:
         choices = {node: gpu_choice(submit, mode) for node, mode in modes.items()}
         return {node: submit_lines(choice) for node, choice in choices.items() if choice}
 
-    def find_input_datasets(self, names: Sequence[str]) -> Mapping[str, Did]:
-        """Return the DIDs of *names* by [submit].names and [submit].patterns; skip a name without a DID."""
-
-        if self.settings is None:
-            needed = "[submit] names or patterns in a configuration file: give --config"
-            raise ConfigError([f"--from-inputs needs {needed}"])
-        return apply_configuration(names, self.settings)
-
     def _parse_dids(self, texts: Sequence[str]) -> list[Did]:
         given = [text.strip() for text in texts if text.strip()]
         if of_nodes := [text for text in given if "=" in text.partition(":")[0] and ":" in text]:
@@ -184,13 +172,16 @@ def find_input_datasets(
 
     if not options.from_inputs:
         return []
+    if options.settings is None:
+        needed = "[submit] names or patterns in a configuration file: give --config"
+        raise ConfigError([f"--from-inputs needs {needed}"])
     names, names_of_some = input_names(description, variables)
-    if some := options.find_input_datasets(names_of_some):
+    if some := apply_configuration(names_of_some, options.settings):
         name, did = next(iter(some.items()))
         advice = "write +RequiredDatasets into the file, with the macro that differs, or name all datasets"
         only = f"{origin}: only some of the jobs name {name}, the dataset {did}"
         raise ConfigError([f"{only}: {advice} with --datasets"])
-    return list(options.find_input_datasets(names).values())
+    return list(apply_configuration(names, options.settings).values())
 
 
 def read_input_file(file: Path, kind: str = "") -> bytes:

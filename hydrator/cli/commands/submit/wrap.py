@@ -5,7 +5,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -22,7 +22,7 @@ from hydrator.cli.commands.submit.dataset_options import (
 from hydrator.cli.commands.submit.shared import print_outlook
 from hydrator.cli.commands.submit.wrap_dag import (
     DagTree,
-    datasets_by_node,
+    jobs_of_nodes,
     read_dag_trees,
     read_datasets,
     write_copies,
@@ -156,7 +156,7 @@ def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> tuple[Filt
     lines = read_datasets([tree], options)
     filtered = tree.add_datasets(lines)
     print_problems(*filtered.notes)
-    return filtered, _jobs_of_nodes(datasets_by_node([tree]))
+    return filtered, jobs_of_nodes([tree])
 
 
 def _submit_file(command: Sequence[str], options: WrapOptions) -> NoReturn:
@@ -209,28 +209,22 @@ def _jobs_of(description: Description, options: DatasetOptions) -> list[JobsOfSe
     return [JobsOfSet(dids, count) for dids, count in counts.items()]
 
 
-def _jobs_of_nodes(nodes: Mapping[str, Collection[Did]]) -> list[JobsOfSet]:
-
-    return [JobsOfSet(tuple(sorted(set(dids))), 1, "node", name) for name, dids in nodes.items()]
-
-
 def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoReturn:
     """Submit a temporary copy of the submit file, because arguments cannot contain the changes.
 
     Remove the copy after the submission.
     """
     file = Path(command[file_index])
+    ending = f".{file.name[:100]}.hydrator"
     try:
-        descriptor, name = tempfile.mkstemp(f".{file.name[:100]}.hydrator", ".", file.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as copy:
-                copy.write(text)
-            raise ExitWithStatus(run_command([*command[:file_index], name, *command[file_index + 1 :]]))
-        finally:
-            Path(name).unlink(missing_ok=True)
+        with tempfile.NamedTemporaryFile(prefix=".", suffix=ending, dir=file.parent) as copy:
+            copy.write(text)
+            copy.flush()
+            status = run_command([*command[:file_index], copy.name, *command[file_index + 1 :]])
     except OSError as error:
         problem = f"cannot write a temporary copy of {file} into its folder: {error.strerror}"
         raise HydratorError(problem) from error
+    raise ExitWithStatus(status)
 
 
 def _submit_dag(command: Sequence[str], options: WrapOptions) -> NoReturn:
@@ -247,8 +241,8 @@ def _submit_dag(command: Sequence[str], options: WrapOptions) -> NoReturn:
     with lock_folder(files[0].parent):
         roots = read_dag_trees(files, use_dag_folder)
         lines = read_datasets(roots, options)
-        nodes = _jobs_of_nodes(datasets_by_node(roots))
-        print_outlook(options.settings, options.dids, nodes, should_refuse=options.refuse_nowhere)
+        jobs = jobs_of_nodes(roots)
+        print_outlook(options.settings, options.dids, jobs, should_refuse=options.refuse_nowhere)
         copies, new_files = write_copies(roots, lines)
         words = list(command)
         for at, file in zip(positions, copies, strict=True):

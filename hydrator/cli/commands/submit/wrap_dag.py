@@ -19,6 +19,7 @@ from hydrator.cli.output.new_files import write_new_files
 from hydrator.cli.output.printing import print_problems
 from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import Did
+from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.submit_files.dag import Dag, DagNode, is_dag, read_dag, read_node
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets_to_dag, check_lists
 from hydrator.submit.submit_files.description import Description, SubmitFileError
@@ -81,15 +82,15 @@ def read_datasets(roots: Sequence[DagTree], options: DatasetOptions) -> Mapping[
     return lines
 
 
-def datasets_by_node(roots: Sequence[DagTree]) -> dict[str, list[Did]]:
-    """Return the datasets to add, by full node name; leave out nodes without datasets."""
-    return {
-        branch.scope + name: dids
+def jobs_of_nodes(roots: Sequence[DagTree]) -> list[JobsOfSet]:
+    """Return the jobs of the nodes that get datasets."""
+    return [
+        JobsOfSet(tuple(sorted(set(dids))), 1, "node", branch.scope + name)
         for root in roots
         for branch in root.walk()
         for name, dids in branch.datasets.items()
         if dids
-    }
+    ]
 
 
 def write_copies(

@@ -210,8 +210,7 @@ def _exit_if_no_site(run: PreparedRun) -> None:
 def _print_start(run: PreparedRun) -> None:
     """Print the start of the run that the daemon's openings promise; print nothing without them."""
     jobs = [JobsOfSet(tuple(run.run.dids))]
-    line = describe_expected_starts(run.settings, jobs, mode=run.run.options.mode)
-    print_problems(*([line] if line else []))
+    print_problems(describe_expected_starts(run.settings, jobs, mode=run.run.options.mode))
 
 
 def _path_problems(run: PreparedRun) -> list[str]:
