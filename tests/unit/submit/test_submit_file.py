@@ -489,14 +489,23 @@ def test_unwritable_copy_is_one_sentence_and_leaves_no_copies(nested):
     assert list(nested.rglob("*.hydrator.dag")) == []
 
 
+ITEMS = f'+RequiredDatasets = {{"o:{"x" * 60}$(x)", "o:{"x" * 60}"}}\nqueue x in (a b)\n'
+
+
 @pytest.mark.outside
-def test_list_too_long_for_an_argument_goes_by_a_temporary_copy(tmp_path):
-    (tmp_path / "x.sub").write_text("queue\n")
+@pytest.mark.parametrize(
+    ("text", "options", "last"), [("queue\n", ["--datasets-file", "list"], "queue"), (ITEMS, [], ")")]
+)
+def test_list_too_long_for_an_argument_and_keys_of_items_go_by_a_temporary_copy(
+    tmp_path, text, options, last
+):
+    (tmp_path / "x.sub").write_text(text)
     victim = tmp_path / ".x.sub.hydrator"
     victim.write_text("mine")
     (tmp_path / "list").write_text("".join(f"o:{'x' * 50}{number}\n" for number in range(2500)))
-    submitted, _ = told(tmp_path, "--datasets-file", "list", "--", "-verbose", "x.sub", script='cat "$2"')
+    submitted, _ = told(tmp_path, *options, "--", "-verbose", "x.sub", script='cat "$2"')
     assert submitted[0].startswith("+RequiredDatasets = {")
+    assert submitted[-1] == last
     assert {path.name for path in tmp_path.iterdir()} == {"x.sub", "list", victim.name, "condor_submit"}
     assert victim.read_text() == "mine"
 
@@ -685,10 +694,11 @@ def test_datasets_for_all_nodes_apply_to_job_nodes_only(tmp_path, kind):
     assert b"VARS F +R" in named.stdout
 
 
-def test_quoted_node_name_may_be_given_without_quotes(tmp_path):
-    (tmp_path / "x.dag").write_text('JOB "A B" {\nexecutable = x\n}\n')
-    done = hydrator("filter", "x.dag", "-d", "A B=o:1", cwd=tmp_path)
-    assert b'VARS "A B" +RequiredDatasets="{\\"o:1\\"}"' in done.stdout
+@pytest.mark.parametrize(("name", "typed"), [('"A B"', "A B"), ("a:b", "a:b")])
+def test_node_may_have_a_colon_in_its_name_or_quotes_that_are_left_out(tmp_path, name, typed):
+    (tmp_path / "x.dag").write_text(f"JOB {name} {{\nexecutable = x\n}}\n")
+    done = hydrator("filter", "x.dag", "-d", f"{typed}=o:1", cwd=tmp_path)
+    assert f'VARS {name} +RequiredDatasets="{{\\"o:1\\"}}"' in done.stdout.decode()
 
 
 @pytest.mark.outside
