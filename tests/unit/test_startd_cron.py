@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trustme
 
 from hydrator import startd_cron as hook
 from hydrator.submit import job_wrapper
@@ -229,12 +230,9 @@ def test_a_site_with_a_slash_stays_in_the_directory(run, tmp_path):
     assert printed(run("--site", "../x", "--file", tmp_path / "ads"))["DataLocalitySite"] == '"../x"'
 
 
-def test_a_missing_file_prints_nothing(run, tmp_path):
-    failed(run("--site", "UK", "--file", tmp_path / "ads.txt"), 1, "ads.txt", "No such file")
-
-
-def test_ad_file_over_the_limit_is_rejected(run):
-    failed(run("--site", "UK", "--file", "/dev/zero"), 1, "over 1048576 bytes")
+@pytest.mark.parametrize(("file", "why"), [("/no/ads", "No such file"), ("/dev/zero", "over 1048576 bytes")])
+def test_missing_or_too_large_file_prints_only_the_trouble(run, file, why):
+    failed(run("--site", "UK", "--file", file), 1, file, why)
 
 
 def test_a_file_that_never_answers_ends_at_the_time_limit(run, tmp_path):
@@ -690,19 +688,17 @@ def test_answer_that_is_not_http_is_reported(run):
         failed(run("--site", "UK", "--url", url), 1, "does not answer in HTTP")
 
 
-def self_signed(path: Path, name: str) -> Path:
-    """A self-signed certificate, with its key, in one file."""
-    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=of-a-test")
-    names = ("-addext", f"subjectAltName={name}")
-    key = path.with_name("key.pem")
-    subprocess.run(["openssl", *made, *names, "-keyout", key, "-out", path], check=True, capture_output=True)
-    path.write_text(path.read_text() + key.read_text())
-    return path
+def issued(folder: Path, host: str) -> Path:
+    """A file with the certificate of *host*, its key and its authority."""
+    authority = trustme.CA()
+    pair = authority.issue_cert(host).private_key_and_cert_chain_pem
+    (folder / "all.pem").write_bytes(pair.bytes() + authority.cert_pem.bytes())
+    return folder / "all.pem"
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> Path:
-    return self_signed(tmp_path_factory.mktemp("tls") / "both.pem", "IP:127.0.0.1")
+    return issued(tmp_path_factory.mktemp("tls"), "127.0.0.1")
 
 
 @pytest.fixture
@@ -792,7 +788,7 @@ def test_hook_runs_on_each_python_of_this_machine(run, server, tmp_path, python)
 
 @pytest.fixture(scope="module")
 def foreign_certificate(tmp_path_factory) -> Path:
-    return self_signed(tmp_path_factory.mktemp("foreign") / "both.pem", "DNS:other.example")
+    return issued(tmp_path_factory.mktemp("foreign"), "other.example")
 
 
 @pytest.mark.parametrize("python", pythons())

@@ -9,7 +9,7 @@ from hydrator.config import Settings, parse
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site, Unseen
 from hydrator.submit.dataset_names.globs import expand_globs
-from hydrator.submit.dataset_names.resolver import resolve_names
+from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
 from tests.factories import replica
 from tests.memory import MemoryCatalogue
 
@@ -34,12 +34,16 @@ def found(*names: str, dids=(), scope=None, **submit):
     return resolve_names(names, settings(scope, **submit), [catalogue(*dids)])
 
 
+def chosen(resolution: Resolution) -> tuple[str | None, ...]:
+    return tuple(resolution.dids.values())
+
+
 def nothing_here(_search: str) -> list[str]:
     return []
 
 
 def test_name_resolves_by_its_last_part_in_any_folder():
-    assert tuple(found("/data/x/L1.ms", "L2.ms", dids=["lofar:L1.ms", "lta:a/b/L2.ms"]).dids.values()) == (
+    assert chosen(found("/data/x/L1.ms", "L2.ms", dids=["lofar:L1.ms", "lta:a/b/L2.ms"])) == (
         "lofar:L1.ms",
         "lta:a/b/L2.ms",
     )
@@ -47,18 +51,18 @@ def test_name_resolves_by_its_last_part_in_any_folder():
 
 def test_name_resolves_with_or_without_trailing_slash_and_tar():
     held = ["lofar:L1.ms.tar", "lofar:L2.ms", "lofar:L3.ms"]
-    assert tuple(found("/x/L1.ms/", "L2.ms.tar", "L3.ms//", dids=held).dids.values()) == tuple(held)
+    assert chosen(found("/x/L1.ms/", "L2.ms.tar", "L3.ms//", dids=held)) == tuple(held)
 
 
 def test_exact_name_wins_over_the_same_name_with_tar():
     held = ["lofar:L1.ms", "lofar:L1.ms.tar"]
-    assert tuple(found("L1.ms", dids=held).dids.values()) == ("lofar:L1.ms",)
-    assert tuple(found("L1.ms.tar", dids=held).dids.values()) == ("lofar:L1.ms.tar",)
+    assert chosen(found("L1.ms", dids=held)) == ("lofar:L1.ms",)
+    assert chosen(found("L1.ms.tar", dids=held)) == ("lofar:L1.ms.tar",)
 
 
 def test_name_lookup_respects_letter_case():
     resolution = found("l1.ms", dids=["lofar:L1.ms"])
-    assert tuple(resolution.dids.values()) == (None,)
+    assert chosen(resolution) == (None,)
     assert "l1.ms" in resolution.unknown_names
 
 
@@ -71,26 +75,24 @@ def test_names_table_precedes_patterns_and_catalogues():
         names={"special.ms": "t:s"},
         patterns=[{"match": "(L[0-9]+)_SB([0-9]+).*[.]ms", "did": "lofar:\\1_\\2"}],
     )
-    assert tuple(resolution.dids.values()) == ("t:s", "lofar:L1_7", "lofar:plain.ms")
+    assert chosen(resolution) == ("t:s", "lofar:L1_7", "lofar:plain.ms")
     assert resolution.problems == []
 
 
 def test_name_that_is_a_did_resolves_to_itself():
-    assert tuple(found("lofar:a/L1.ms", dids=["lofar:a/L1.ms", "x:L1.ms"]).dids.values()) == (
-        "lofar:a/L1.ms",
-    )
+    assert chosen(found("lofar:a/L1.ms", dids=["lofar:a/L1.ms", "x:L1.ms"])) == ("lofar:a/L1.ms",)
 
 
 def test_default_scope_decides_between_datasets_of_several_scopes():
     held = ["a:L1.ms", "b:L1.ms"]
     assert found("L1.ms", dids=held).ambiguous_names == {"L1.ms": ("a:L1.ms", "b:L1.ms")}
-    assert tuple(found("L1.ms", dids=held, scope="b").dids.values()) == ("b:L1.ms",)
-    assert tuple(found("L2.ms", dids=["a:L2.ms"], scope="b").dids.values()) == ("a:L2.ms",)
+    assert chosen(found("L1.ms", dids=held, scope="b")) == ("b:L1.ms",)
+    assert chosen(found("L2.ms", dids=["a:L2.ms"], scope="b")) == ("a:L2.ms",)
 
 
 def test_resolver_reports_all_problems_at_once():
     resolution = found("L1.ms", "L2.ms", "L3.ms", "bad name.ms", dids=["a:L1.ms", "b:L1.ms", "a:L3.ms"])
-    assert tuple(resolution.dids.values()) == (None, None, "a:L3.ms", None)
+    assert chosen(resolution) == (None, None, "a:L3.ms", None)
     messages = resolution.problems
     assert len(messages) == 3
     assert "a:L1.ms, b:L1.ms: write the one that you mean" in messages[0]
@@ -100,7 +102,7 @@ def test_resolver_reports_all_problems_at_once():
 
 def test_did_of_the_names_table_in_no_catalogue_is_unknown_but_named():
     resolution = found("L1.ms", dids=["a:other"], names={"L1.ms": "a:gone"})
-    assert tuple(resolution.dids.values()) == ("a:gone",)
+    assert chosen(resolution) == ("a:gone",)
     assert resolution.unknown_names["L1.ms"].startswith(
         "a:gone is in no catalogue; if you mean another dataset, add the name to [submit]"
     )
@@ -109,7 +111,7 @@ def test_did_of_the_names_table_in_no_catalogue_is_unknown_but_named():
 def test_unreachable_catalogue_leaves_datasets_unchecked_not_unknown():
     up, down = catalogue("a:L1.ms"), catalogue(name="dmapi", is_broken=True)
     resolution = resolve_names(["L1.ms", "L2.ms"], settings("a"), [up, down])
-    assert tuple(resolution.dids.values()) == ("a:L1.ms", "a:L2.ms")
+    assert chosen(resolution) == ("a:L1.ms", "a:L2.ms")
     assert resolution.unchecked_dids == {"a:L2.ms"}
     assert resolution.unanswered_dids == {"a:L1.ms", "a:L2.ms"}, "the other catalogue may have more replicas"
     assert list(resolution.unreachable_catalogues) == ["dmapi"]
@@ -125,7 +127,7 @@ def test_daemon_that_is_asked_too_does_not_decide_what_exists():
 
 def test_unresolved_name_lists_the_catalogues_that_did_not_answer():
     resolution = resolve_names(["L2.ms"], settings(), [catalogue(name="dmapi", is_broken=True)])
-    assert tuple(resolution.dids.values()) == (None,)
+    assert chosen(resolution) == (None,)
     assert "dmapi did not answer" in resolution.unknown_names["L2.ms"]
 
 
@@ -144,7 +146,7 @@ def found_by_daemon(*names: str, dids=(), scope=None, **more):
 
 def test_name_is_found_in_the_catalogues_of_a_daemon():
     resolution = found_by_daemon("/x/L2.MS", "x:L3.MS", dids=["lofar:L2.MS_0011aaff.tar", "x:L3.MS"])
-    assert tuple(resolution.dids.values()) == ("lofar:L2.MS_0011aaff.tar", "x:L3.MS")
+    assert chosen(resolution) == ("lofar:L2.MS_0011aaff.tar", "x:L3.MS")
     assert resolution.unknown_names == {}
     assert resolution.unchecked_dids == {"lofar:L2.MS_0011aaff.tar", "x:L3.MS"}, "no site is known"
 
@@ -161,9 +163,7 @@ def test_daemon_searches_only_the_default_scope():
     resolve_names(["L2.MS"], settings("a"), [], [Noting("daemon", [replica("b:L2.MS")])])
     expand_globs(["L*.MS"], nothing_here, settings("a"), [Noting("daemon", [])], is_daemon=True)
     assert [pattern for pattern in asked if not pattern.startswith("a:")] == []
-    assert tuple(found("L2.MS", dids=["b:L2.MS"], scope="a").dids.values()) == ("b:L2.MS",), (
-        "a catalogue: in any scope"
-    )
+    assert chosen(found("L2.MS", dids=["b:L2.MS"], scope="a")) == ("b:L2.MS",), "a catalogue: in any scope"
 
 
 def test_name_that_a_daemon_does_not_find_is_unlisted_and_has_similar_ones():
@@ -184,7 +184,7 @@ def test_name_that_a_daemon_does_not_find_is_unlisted_and_has_similar_ones():
 )
 def test_single_files_and_private_names_beside_listed_ones_are_not_refused(name, near):
     resolution = found_by_daemon(name, dids=[near])
-    assert (tuple(resolution.dids.values()), resolution.problems) == ((name,), [])
+    assert (chosen(resolution), resolution.problems) == ((name,), [])
     assert resolution.unlisted_dids == {name: (near,)}
 
 
@@ -196,7 +196,7 @@ def test_archive_that_is_a_single_file_in_rucio_is_found_and_listed(name):
 
     archive = "a:L775619_SB055_uv.MS_76a2361e.tar"
     resolution = resolve_names([name], settings("a"), [], [Rucio("daemon", [replica(archive)])])
-    assert (tuple(resolution.dids.values()), resolution.unlisted_dids) == ((archive,), {})
+    assert (chosen(resolution), resolution.unlisted_dids) == ((archive,), {})
 
 
 def test_daemon_that_cannot_search_leaves_names_unchecked():
@@ -235,8 +235,8 @@ def test_misspelt_name_with_or_without_a_scope_is_asked_about(scope, typed):
 @pytest.mark.parametrize("name", ["/data/L9/", "/data/L9//"])
 def test_folder_that_is_no_measurement_set_is_unknown(name):
     assert "write /data/L9/*.MS" in found(name, dids=["a:L8.ms"], scope="a").unknown_names[name]
-    assert tuple(found(name, dids=["a:L9"], scope="a").dids.values()) == ("a:L9",)
-    assert tuple(found("/data/L9.ms/", scope="a").dids.values()) == ("a:L9.ms",)
+    assert chosen(found(name, dids=["a:L9"], scope="a")) == ("a:L9",)
+    assert chosen(found("/data/L9.ms/", scope="a")) == ("a:L9.ms",)
 
 
 def test_resolved_size_is_the_largest_of_all_catalogues():
@@ -252,8 +252,8 @@ def test_resolver_detects_two_names_for_one_dataset():
 
 
 def test_wildcards_in_a_name_are_escaped_in_catalogue_queries():
-    assert tuple(found("L[1].ms", names={"L[1].ms": "a:x"}, dids=["a:x"]).dids.values()) == ("a:x",)
-    assert tuple(found("L*.ms", dids=["a:L1.ms"]).dids.values()) == (None,)
+    assert chosen(found("L[1].ms", names={"L[1].ms": "a:x"}, dids=["a:x"])) == ("a:x",)
+    assert chosen(found("L*.ms", dids=["a:L1.ms"])) == (None,)
 
 
 def test_244_names_take_few_catalogue_queries():
@@ -267,7 +267,7 @@ def test_244_names_take_few_catalogue_queries():
     dids = [f"lofar:L667526_SB{n:03}_uv.ms" for n in range(244)]
     names = [f"/data/{did.partition(':')[2]}" for did in dids]
     counting = Counting("rucio", [replica(did) for did in dids])
-    assert tuple(resolve_names(names, settings(), [counting]).dids.values()) == tuple(dids)
+    assert chosen(resolve_names(names, settings(), [counting])) == tuple(dids)
     assert len(asked) == 1
     assert asked[0] <= 16
 
