@@ -51,10 +51,7 @@ def make_plain() -> None:
     """Make standard output and error escape unprintable text, in any encoding."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None or isinstance(stream, PlainStream):
-            continue
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+        stream.reconfigure(errors="backslashreplace")
         passes_styles = stream.isatty() or any(map(os.environ.get, _FORCING))
         setattr(sys, name, PlainStream(stream, passes_styles=passes_styles))
 
