@@ -46,8 +46,8 @@ class _SubmitCommands(LazyGroup):
         "rapthor": (".commands.submit.rapthor.command:command", "Turn a Rapthor parset into a job."),
         "wrap": (".commands.submit.wrap:wrap", "Run condor_submit with RequiredDatasets added."),
         "filter": (".commands.submit.wrap:filter_file", "Print a submit or DAG file with RequiredDatasets."),
-        "wrapper": (".commands.submit.wrapper:wrapper", "Print the job wrapper."),
-        "toil-shim": (".commands.submit.toil:toil_shim", "Print a toil-cwl-runner for Rapthor."),
+        "wrapper": (".commands.submit.scripts:wrapper", "Print the job wrapper."),
+        "toil-shim": (".commands.submit.scripts:toil_shim", "Print a toil-cwl-runner for Rapthor."),
     }
 
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from hydrator.cli.commands.submit.scripts import wrapper_text
 from hydrator.cli.commands.submit.shared import exit_on_problems
-from hydrator.cli.commands.submit.wrapper import wrapper_text
 from hydrator.cli.output.new_files import (
     make_new_folder,
     run_to_completion,
