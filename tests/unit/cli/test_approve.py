@@ -18,23 +18,13 @@ class Place:
         pins = json.dumps(DIDS)
         (folder / "config.toml").write_text(
             f"""
-            [daemon]
-            state_dir = "state"
-            poll_seconds = 0.01
-            [[catalogue]]
-            type = "file"
-            path = "catalogue.json"
-            [demand]
-            pins = {pins}
-            ask_schedds = false
-            [publish.collector]
-            enabled = false
-            [publish.file]
-            directory = "{ads}"
-            [publish.http]
-            enabled = false
-            [removal_guard]
-            confirm_polls = 2
+            daemon = {{state_dir = "state", poll_seconds = 0.01}}
+            catalogue = [{{type = "file", path = "catalogue.json"}}]
+            demand = {{pins = {pins}, ask_schedds = false}}
+            removal_guard.confirm_polls = 2
+            publish.collector.enabled = false
+            publish.http.enabled = false
+            publish.file.directory = "{ads}"
             """
         )
 
