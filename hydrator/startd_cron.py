@@ -313,7 +313,10 @@ def parse_pair(item: str, parse_name: "Callable[[str], str]") -> "tuple[str, str
 def parse_record(
     text: str, parse_value: "Callable[[str], object]", parse_name: "Callable[[str], str]" = parse_did
 ) -> "dict[str, Any]":
-    """Parse a nested ad, ``['a:1'=literal;'b:2'=literal]``; *parse_value* parses each literal."""
+    """Parse a nested ad, ``['a:1'=literal;'b:2'=literal]``; *parse_value* parses each literal.
+
+    The names are datasets, or the keys of sets of datasets, such as ``lofar:@l1`` or ``s2bc``.
+    """
     between = unwrap(text, "[", "]").strip(" ")
     pairs = [parse_pair(item, parse_name) for item in split_items(between)] if between else []
     reject_case_collisions([name for name, _ in pairs])
@@ -336,11 +339,6 @@ def split_items(between: str) -> "list[str]":
     return [*whole, part] if part else whole
 
 
-def parse_sets(text: str, parse_value: "Callable[[str], object]") -> "dict[str, Any]":
-    """Parse a nested ad by the keys of sets of datasets, ``['lofar:@l1'=literal;s2bc=literal]``."""
-    return parse_record(text, parse_value, parse_key)
-
-
 READERS = {
     "DataLocalitySite": parse_string,
     "AvailableDatasets": parse_names,
@@ -348,10 +346,10 @@ READERS = {
     "DatasetFractions": lambda text: parse_record(text, parse_share),
     "DatasetAsOf": lambda text: parse_record(text, parse_integer),
     "DataLocalityTruncated": parse_boolean,
-    "DataLocalitySets": lambda text: parse_sets(text, parse_share),
-    "DataLocalitySetsAsOf": lambda text: parse_sets(text, parse_integer),
-    "DataLocalityOpen": lambda text: parse_sets(text, parse_seconds),
-    "DataLocalityReadFrom": lambda text: parse_sets(text, parse_source),
+    "DataLocalitySets": lambda text: parse_record(text, parse_share, parse_key),
+    "DataLocalitySetsAsOf": lambda text: parse_record(text, parse_integer, parse_key),
+    "DataLocalityOpen": lambda text: parse_record(text, parse_seconds, parse_key),
+    "DataLocalityReadFrom": lambda text: parse_record(text, parse_source, parse_key),
     "DataLocalityBacklog": parse_integer,
     "DataLocalityOpenUntil": parse_integer,
     "DataLocalityAsOf": parse_integer,
