@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.cli.commands.init import format_toml
-from hydrator.config import load
+from hydrator.config import Settings, load
 from testbed.dmapi_standin import CLIENT as CLIENT_ID
 from testbed.dmapi_standin import SECRET, DmapiStandIn
 from tests.command_line import run_text as run
@@ -23,6 +23,13 @@ LIST = {"sites": ["CAM", "RAL"], "datasets": {"lofar:L1": {"sites": {"CAM": "ava
 def folder(tmp_path) -> Path:
     (tmp_path / "list.json").write_text(json.dumps(LIST))
     return tmp_path
+
+
+def written(config: Path, *given: str) -> Settings:
+    """Return the settings that init writes with these options."""
+    done = run("init", "-c", str(config), "--yes", "--untried", *given)
+    assert done.returncode == 0, done.stderr
+    return load(config)
 
 
 def words(folder: Path, *more: str) -> list[str]:
@@ -46,7 +53,7 @@ def test_config_example_is_what_init_writes(tmp_path):
     rucio = ["--url", "https://rucio.example.org", "--account", "hydrator", "--username", "hydrator"]
     pool = ["--collector", "cm.example.org", "--token-directory", "/etc/classad-hydrator/tokens.d"]
     more = [*pool, *rucio, "--password-file", "rucio-password", "--gbit-per-second", "10"]
-    assert run("init", "-c", str(tmp_path / "made.toml"), "--untried", "--yes", *more).returncode == 0
+    written(tmp_path / "made.toml", *more)
     assert (tmp_path / "made.toml").read_text() == (ROOT / "config.example.toml").read_text()
 
 
@@ -59,17 +66,6 @@ def test_init_with_state_dir_puts_the_ad_files_below_it(folder):
 
 
 @pytest.mark.outside
-def test_init_without_a_collector_names_the_option_collector(folder, monkeypatch):
-    monkeypatch.setenv("CONDOR_CONFIG", "/dev/null")
-    given = [word for word in words(folder) if word != "--untried"]
-    done = run(*given, "--state-dir", str(folder / "var"))
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "give --collector HOST, or --untried" in line
-    assert not (folder / "new" / "config.toml").exists()
-
-
-@pytest.mark.outside
 def test_plan_runs_with_a_dmapi_configuration_of_init(tmp_path):
     config = tmp_path / "config.toml"
     with DmapiStandIn() as dmapi:
@@ -77,9 +73,7 @@ def test_plan_runs_with_a_dmapi_configuration_of_init(tmp_path):
         (tmp_path / "secret").write_text(f"{SECRET}\n")
         login = ["--token-url", dmapi.token_url, "--client-id", CLIENT_ID, "--client-secret-file", "secret"]
         where = ["--url", dmapi.url, "--site-capabilities", dmapi.capabilities_url]
-        made = ["init", "-c", str(config), "--yes", "--untried", "--state-dir", "var", "--catalogue", "dmapi"]
-        done = run(*made, *where, *login)
-        assert done.returncode == 0, done.stderr
+        written(config, "--state-dir", "var", "--catalogue", "dmapi", *where, *login)
         off = {"HYDRATOR_DEMAND__ASK_SCHEDDS": "false", "HYDRATOR_PUBLISH__COLLECTOR__ENABLED": "false"}
         planned = run("plan", "-c", str(config), **off)
     assert (planned.returncode, planned.stderr) == (0, "")
@@ -121,10 +115,15 @@ def test_init_without_a_terminal_names_the_missing_or_wrong_option(tmp_path, giv
 
 
 @pytest.mark.outside
-def test_init_writes_nothing_if_the_collector_does_not_answer(folder):
-    given = [word for word in words(folder, "--collector", "127.0.0.1:1") if word != "--untried"]
-    done = run(*given)
-    assert (done.returncode, "127.0.0.1:1" in done.stderr) == (1, True), done.stderr
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [([], "give --collector HOST, or --untried"), (["--collector", "127.0.0.1:1"], "127.0.0.1:1")],
+)
+def test_init_writes_nothing_if_no_collector_answers(folder, monkeypatch, given, said):
+    monkeypatch.setenv("CONDOR_CONFIG", "/dev/null")
+    asked = words(folder, *given, "--state-dir", str(folder / "var"))
+    done = run(*(word for word in asked if word != "--untried"))
+    assert (done.returncode, len(done.stderr.splitlines()), said in done.stderr) == (1, 1, True), done
     assert not (folder / "new" / "config.toml").exists()
 
 
@@ -153,10 +152,7 @@ DMAPI = ["--catalogue", "dmapi", "--url", "https://data.example.org/api/v1"]
     ],
 )
 def test_init_writes_the_keys_of_each_login_method(tmp_path, given, keys):
-    config = tmp_path / "config.toml"
-    done = run("init", "-c", str(config), "--yes", "--untried", *given)
-    assert done.returncode == 0, done.stderr
-    (source,) = load(config).catalogue
+    (source,) = written(tmp_path / "config.toml", *given).catalogue
     assert {key: getattr(source, key) for key in keys} == keys
     files = {"token_file": "t", "client_secret_file": "secret", "client_cert": "c", "client_key": "k"}
     for key, name in {**files, "ca_cert": "ca", "password_file": "p"}.items():
@@ -165,10 +161,8 @@ def test_init_writes_the_keys_of_each_login_method(tmp_path, given, keys):
 
 
 def test_init_gives_site_capabilities_the_catalogues_identity(tmp_path):
-    config = tmp_path / "config.toml"
     where = ["--site-capabilities", "https://sites.example.org/api/v1"]
-    assert run("init", "-c", str(config), "--yes", "--untried", *DMAPI, *CLIENT, *where).returncode == 0
-    told = load(config).site_capabilities
+    told = written(tmp_path / "config.toml", *DMAPI, *CLIENT, *where).site_capabilities
     assert (told.url, told.client_id, told.token_url) == (where[1], "us", CLIENT[1])
 
 
