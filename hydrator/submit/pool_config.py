@@ -9,8 +9,8 @@ The schedd's text is one job transform and the submit requirements. Rules of the
 - No text of a user becomes part of an expression, but Requirements and Rank, which are expressions and have no
   macro, and names of datasets, when they are known to be letters, digits and ``._:/@=+~-``.
 - No pattern is recursive, and none backtracks: their repeats are possessive.
-- At most 90 logical lines, none longer than 200 characters, so that an operator can review them. Settings and
-  options add up to seven lines, and one is as long as the patterns of ``[publish] never``.
+- At most 90 logical lines with all options, none longer than 200 characters, so that an operator can review them;
+  many patterns of ``[publish] never`` add a line for each 120 characters.
 
 The texts are tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_transform.py).
 """
@@ -65,6 +65,8 @@ ROUNDING_SECONDS: Final = 3600
 A wait that a user or an operator chose ends at most half of it late, or a twelfth if that is longer than this.
 The other one, of ``auto`` jobs, is a last resort: those that come within an hour have two ends at most.
 """
+PATTERN_CHARS: Final = 125
+"""What a line of the schedd's text has room for, of the patterns of ``[publish] never``."""
 OTHERS_WEIGHT: Final = "1000000000"
 """The weight of an idle job whose data is at a site: it keeps jobs without datasets away from the site."""
 
@@ -83,19 +85,24 @@ _MACROS = rf"""
 # strings, {{ "x:a","x:b" }}. NAMES: x:a,x:b, . The repeats *+, ++ and ?+ are *, + and ? that never go back: no text takes long.
 DATALOCALITY_LIST = "^\\s*\\{{\\s*\"[^\"\\\\]*+\"(?:\\s*+,\\s*+\"[^\"\\\\]*+\")*+\\s*\\}}$"
 DATALOCALITY_NAMES = "^(?:(?=[^,]{{1,{MAX_DID_CHARS}}},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++$"
-# Tests of these texts. NONE: no list; undefined counts as none: a pool's default, or deleted of one job.
-# PLAIN: a list of strings, a string, or split() of one. OPTIONS: the four options; VALUES: each is absent or plain. JOINED,
-# evaluated only if the list is PLAIN: the names with commas; a string is split at commas and blanks. MACRO: Requirements or
-# Rank has $(X) or $ENV(X), which the schedd would expand when the transform adds a clause; X may name itself, or be a secret.
+# Tests of these texts.
+# NONE: the job has no list. "undefined" counts as none, too: so looks an attribute that was deleted from a single job.
+# PLAIN: the list is a list of strings, or one string, or split() of one string.
+# OPTIONS: the texts of the four options, with commas. VALUES: each of them is absent or plain.
+# JOINED: the names with commas; a string is split at commas and blanks. It is evaluated only if the list is PLAIN.
+# MACRO: Requirements or Rank has a macro, such as $(X) or $ENV(X). The transform reads and writes both, and the schedd expands
+# macros in what it writes: X could name itself, without end, or be a secret of the schedd's configuration.
 DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets) == "undefined")
 DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
 DATALOCALITY_OPTIONS = strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
 DATALOCALITY_VALUES = regexp("^(?:undefined|\"(?:auto|require|wait)\")?+,(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$", $(DATALOCALITY_OPTIONS), "i")
 <joined>DATALOCALITY_MACRO = regexp("[$][A-Za-z_]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
-# What may stay for the negotiator and slots, which evaluate it. GPU, of GPUPreference;RequireGPUs (our rank of slots by their
-# GPUs, and HTCondor's require_gpus): no preference, or signs, numbers, strings and the listed words, without GPU after the ;
-# because RequireGPUs must not name itself. MADE, of OWN, which is what the transform below writes: strings and numbers; then
-# signs, numbers and the words of our rank and clause.
+# What may stay in a job for the negotiator and the slots, which evaluate it.
+# GPU looks at "GPUPreference;RequireGPUs" (the job's rank of slots by their GPUs, by `hydrator submit`; HTCondor's require_gpus).
+# It lets pass: no preference; or signs, numbers, strings and the listed words only. After the ; no word may begin with GPU,
+# because the preference looks at RequireGPUs, which must not look back.
+# MADE looks at OWN, our attributes of a job. It lets pass what the transform below writes: first strings and numbers, then,
+# for the rank and the clause, signs, numbers and the listed words only.
 DATALOCALITY_GPU = "^(?:;|(?![^;]*+;.*GPU)(?:[^\\w\"']|[0-9][0-9.E+]*+|\"[^\"\\\\]*+\"|(?:TARGET[.]\\w++|MY[.]RequireGPUs|countMatches|regexp|is|true|Capability|DeviceName|GlobalMemoryMb)\\b)++$)"
 DATALOCALITY_MADE = "^(?:\"[^\"\\\\]*+\"|[0-9]++|undefined)*+;(?:[^A-Za-z0-9_\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|time|true|is|undefined)\\b)*+$"
 DATALOCALITY_OWN = strcat(unparse(DataLocalityKey), unparse(DataLocalityLane), unparse(DataLocalityAnyAfter), unparse(DataLocalityMaxAge),";",unparse(DataLocalityRank),";",unparse(DataLocalityHere))
@@ -113,86 +120,80 @@ DATALOCALITY_WHY = $(DATALOCALITY_NONE) ? $(DATALOCALITY_ALONE) : unparse(JobUni
 
 _JOINED = r"""DATALOCALITY_JOINED = join(",", isString(RequiredDatasets) ? split(RequiredDatasets, ", ") : RequiredDatasets)
 """
-_SCOPED = r"""DATALOCALITY_WRITTEN = join(",", isString(RequiredDatasets) ? split(RequiredDatasets, ", ") : RequiredDatasets)
-# names without a scope get the pool's
-DATALOCALITY_JOINED = regexps("(^|,)([^:,]++)(?=,|$)", $(DATALOCALITY_WRITTEN), "\\1{scope}:\\2", "fg")
+_SCOPED = r"""# names without a scope get the pool's
+DATALOCALITY_JOINED = regexps("(^|,)([^:,]++)(?=,|$)", join(",", isString(RequiredDatasets) ? split(RequiredDatasets, ", ") : RequiredDatasets), "\\1{scope}:\\2", "fg")
 """
 
 _TRANSFORM = rf"""
 # --- the transform: a job with RequiredDatasets gets a key, a rank, the end of its wait and a clause
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
-   # The negotiator evaluates GPUPreference of every job: only a plain one stays. EVALMACRO X Y gives the macro X the value of Y.
+   # EVALMACRO X Y gives the macro X the value of Y. The negotiator evaluates GPUPreference of every job: only a plain one stays.
    EVALMACRO dl_gpu ! regexp($(DATALOCALITY_GPU), strcat(unparse(GPUPreference), ";", unparse(RequireGPUs)))
    if $(dl_gpu)
       DELETE GPUPreference
    endif
-   # All that follows: for new jobs. A job that Condor-C or a job router sent has DataLocalityTransformed of another schedd; it
-   # is new all the same, unless its texts are MADE. The factory of a late-materialized cluster, whose JobFactoryId is its
-   # ClusterId, is not a job: the schedd transforms its jobs one by one.
-   EVALMACRO dl_new unparse(JobFactoryId) != unparse(ClusterId) && ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
+   # 1. Whose job is it? One that Condor-C or a job router sent was transformed by another schedd: it stays as it is, if its
+   # texts are MADE. From all others go the attributes that slots and the negotiator evaluate, whoever wrote them.
+   EVALMACRO dl_new ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
    if $(dl_new)
-   # 1. Only attributes with plain texts are evaluated. Slots and the negotiator evaluate these three: a user's are deleted.
-   # good: vanilla (5), a list, all is plain. free: no list, and no option if vanilla. wrong, tested after
-   # these: vanilla, java, parallel or vm (5, 10, 11, 13). late: those of them that are late-materialized.
    DELETE DataLocalityRank
    DELETE DataLocalityHere
    DELETE DataLocalityAnyAfter
-<own_csv>   EVALMACRO dl_good unparse(JobUniverse) == "5" && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ",")) && ! $(DATALOCALITY_MACRO)
-   EVALMACRO dl_free $(DATALOCALITY_NONE) && (unparse(JobUniverse) != "5" || regexp("^(?:,?+(?:undefined)?+){{4}}$", $(DATALOCALITY_OPTIONS)))
-   EVALMACRO dl_wrong regexp("^(?:5|10|11|13)$", unparse(JobUniverse))
-   EVALMACRO dl_late $(dl_wrong) && unparse(JobMaterializeDigestFile) != ""
-   if $(dl_good)
-      # 2. The names, which are plain letters now. The list stays, unless it was a string, got a scope, or has commas in names.
+<own_csv>   # factory: the template of a late-materialized cluster; its jobs come here one by one. good: vanilla (5), a list, all is plain.
+   # wrong: vanilla, java, parallel or vm (5, 10, 11, 13), not good, and it has a list, or an option if it is vanilla.
+   EVALMACRO dl_factory unparse(JobFactoryId) == unparse(ClusterId)
+   EVALMACRO dl_good unparse(JobUniverse) == "5" && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ",")) && ! $(DATALOCALITY_MACRO)
+   EVALMACRO dl_wrong regexp("^(?:5|10|11|13)$", unparse(JobUniverse)) && ! ($(DATALOCALITY_NONE) && (unparse(JobUniverse) != "5" || regexp("^(?:,?+(?:undefined)?+){{4}}$", $(DATALOCALITY_OPTIONS))))
+   if $(dl_factory)
+   elif $(dl_good)
+      # 2. The names, which are plain letters now. other: the list must be written anew, because it was a string, names got a
+      # scope, or one of its strings has several names with commas. Else the job keeps its list, which its cluster shares.
       EVALMACRO dl_names $(DATALOCALITY_JOINED)
       EVALMACRO dl_other ! regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || join(",", RequiredDatasets) =!= "$(dl_names)" || size(RequiredDatasets) != size(split("$(dl_names)", ","))
       if $(dl_other)
          EVALSET RequiredDatasets split("$(dl_names)", ",")
       endif
-      # 3. The key: the hash of `hydrator submit`, if it came with exactly these names; else the names, if they are short,
-      # with @ before capitals, @ and ~, because ClassAd names ignore letter case; else cluster, size of the names, and schedd,
-      # with which GlobalJobId begins. The daemon compares keys with lists: of a key with two lists, no slot has the data.
-      EVALMACRO dl_hash unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
-<private>      EVALMACRO dl_cluster toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", regexps("^\"([^#]++)#.*", unparse(GlobalJobId), "\\1")))
-      EVALSET DataLocalityKey $(dl_hash) ? DataLocalityKey : <open>size("$(dl_names)") <= {NAMES_CHARS} ? regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg") : "$(dl_cluster)"
+      # 3. The key, by which slots know the list. hash: `hydrator submit` wrote one, and wrote it for exactly these names. Else the
+      # names, if they are short, with @ before capitals, @ and ~, because ClassAd names ignore letter case. Else cluster: the
+      # cluster's number, the size of the names, and the schedd's name, with which GlobalJobId begins. The daemon compares keys
+      # with lists: a key that jobs with two lists have is in no slot.
+<private>      EVALMACRO dl_hash <public>unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
+      EVALMACRO dl_cluster toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", regexps("^\"([^#]++)#.*", unparse(GlobalJobId), "\\1")))
+      EVALSET DataLocalityKey $(dl_hash) ? DataLocalityKey : <public>size("$(dl_names)") <= {NAMES_CHARS} ? regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg") : "$(dl_cluster)"
       DELETE DataLocalityKeyFor
       # 4. The daemon lets the jobs of a large set start their reads lane by lane: lane 0 has half of them, 1 a quarter, and so on
       # up to 10. The lane is the number of trailing zeros of n = ClusterId + ProcId + 1: n's lowest bit, a power of 2, is modulo
       # 13 its place in the list. Other modes than auto have place 1, which is lane 0.
       EVALSET DataLocalityLane {{0,0,1,4,2,9,5,10,3,8,10,7,6}}[(DataLocality ?: "<mode>") == "auto" ? (~(ClusterId + ProcId) & (ClusterId + ProcId + 1)) % 13 : 1]
-      # 5. The hook gives slots DataLocalityLocal (all data of the key is here), DataLocalityAuto, DataLocalityRank (s) and
-      # DataLocalityOffer. MaxAge (s): slots ignore older facts. The negotiator's text reads the rank. The schedd
-      # expands DataLocalityStart at each start, for hydrator why and report.
+      # 5. What the job and a slot know of each other. MaxAge: the job ignores facts of a slot that are older than so many
+      # seconds (by default five missed polls and refreshes of the daemon). Rank: how long the slot would read for this job, in
+      # negative seconds, for the negotiator. Start: the schedd expands it at each start, for `hydrator why` and `report`.
       EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: <max_age>
       SET DataLocalityRank {JOB_RANK}
       SET DataLocalityStart {START_TEXT}
 <csv><place><rank>      SET DataLocalityTransformed true
-   elif $(dl_free)
-      DELETE RequiredDatasets
-<late>   elif $(dl_wrong)
+   elif $(dl_wrong)
       EVALSET {REFUSED} $(DATALOCALITY_WHY)
-   endif
+<hold>   endif
    endif
 @end
 """
 
 _PRIVATE = """\
-      # names that the daemon must not publish are no part of a key
-      EVALMACRO dl_private regexp({pattern}, "$(dl_names)")
-      EVALMACRO dl_hash $(dl_hash) && ! $(dl_private)
+      # private: the daemon must not publish one of these names, so they are no part of a key
 """
 _PLACE = f"""\
       # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after <wait> s.
-      # auto: where the slot allows it; at slots whose daemon does not pace it, after {AUTO_WAIT_SECONDS} s. The end of a wait is rounded
-      # up to a step, so that jobs share autoclusters: <step> s for auto without MaxWait; else half the wait up to <step>, or a twelfth if longer.
+      # auto: where the slot allows it; at slots whose daemon does not pace it, after {AUTO_WAIT_SECONDS} s.
+      # for: how long it waits (s). AnyAfter: when that ends, rounded up to a multiple of step, so that jobs share autoclusters.
+      # step: <step> s for auto without MaxWait; else half the wait up to <step> s, or a twelfth of it if that is longer.
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
       EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : {AUTO_WAIT_SECONDS})
       EVALMACRO dl_step $(dl_for) < 2 || isUndefined(DataLocalityMaxWait) && DataLocality != "wait" ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
-      EVALMACRO dl_ends DataLocality != "require"
-      if $(dl_ends)
-         EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
-      endif
-      EVALMACRO dl_here $(dl_ends) ? "{HERE["auto"]}" : "{HERE["require"]}"
+      EVALMACRO dl_ends $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
+      EVALSET DataLocalityAnyAfter DataLocality == "require" ? undefined : $(dl_ends)
+      EVALMACRO dl_here DataLocality == "require" ? "{HERE["require"]}" : "{HERE["auto"]}"
       EVALMACRO dl_here DataLocality == "wait" ? "{HERE["wait"]}" : "$(dl_here)"
       SET DataLocalityHere $(dl_here)
       # condor_submit wrote the clause into Requirements (unparse prints =!= as isnt) if it read APPEND_REQUIREMENTS, below.
@@ -206,10 +207,10 @@ _RANK = """\
       DEFAULT Rank 0.0
       SET Rank ($(MY.Rank)) + MY.DataLocalityRank
 """
-_LATE = f"""\
-   elif $(dl_late)
-      # A submit requirement would drop a late-materialized job with a line in SchedLog only. So hold it, with the reason; its
-      # owner removes it and submits it again.
+_HOLD = f"""\
+      # condor_submit shows the reason, and the job never comes into the queue. Of a late-materialized job only SchedLog would have a
+      # line, so it is not refused (below) but held, with the reason and the number by which `hydrator why` knows our holds. Until
+      # the schedd holds it (a minute), it matches nothing. Its owner removes it and submits it again.
       EVALSET PeriodicHoldReason $(DATALOCALITY_WHY)
       SET PeriodicHold true
       SET PeriodicHoldSubCode {HOLD_SUBCODE}
@@ -221,15 +222,15 @@ _CHECKS = rf"""
 # own ad as MY and the job as TARGET; unparse looks at MY, so it stands in evalInEachContext(…, {{TARGET}}), a list of one.
 # DataLocalityLocal warns of a list in the scheduler and local universes (7, 12), but for DAGMan, which may hand it to its jobs.
 SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) DataLocality DataLocalityLocal<enforced>
-SUBMIT_REQUIREMENT_DataLocality = evalInEachContext(! regexp("^\"(?:[^\"\\\\]|\\\\.)*+\"$", unparse({REFUSED})), {{TARGET}})[0]
+SUBMIT_REQUIREMENT_DataLocality = evalInEachContext(! regexp("^\"(?:[^\"\\\\]|\\\\.)*+\"$", unparse({REFUSED}))<or_late>, {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocality_REASON = {REFUSED}
 SUBMIT_REQUIREMENT_DataLocalityLocal = evalInEachContext(! regexp("^(?:7|12)$", unparse(JobUniverse)) || $(DATALOCALITY_NONE) || regexp("dagman", unparse(Cmd)), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityLocal_REASON = "RequiredDatasets has no effect here: jobs of the local and scheduler universes run on the access point"
 SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING = true
 <checks>"""
 _CHECKS_REFUSE = rf"""
-# DONE: the job was transformed, is a factory or of one, which have its file, is not vanilla, or has no list. A job that is
-# none of these was submitted while the transform was not in force.
+# DONE: the job was transformed, or there was nothing to transform: it is a factory or of one (both name the file of its items),
+# is not vanilla, or has no list. A job that is none of these was submitted while the transform was not in force.
 DATALOCALITY_DONE = unparse(DataLocalityTransformed) == "true" || unparse(JobMaterializeDigestFile) != "" || unparse(JobUniverse) != "5" || $(DATALOCALITY_NONE)
 SUBMIT_REQUIREMENT_DataLocalityTransform = evalInEachContext($(DATALOCALITY_DONE), {{TARGET}})[0]
 SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"
@@ -246,7 +247,8 @@ ADD_SIGNIFICANT_ATTRIBUTES = $(ADD_SIGNIFICANT_ATTRIBUTES) {" ".join(SIGNIFICANT
 <limits>"""
 _MATCH_LIMITS = f"""\
 # condor_submit on this host adds the clause to Requirements of all jobs; without DataLocalityHere it is true. The jobs of a
-# cluster share what condor_submit writes. A clause that the transform has to add is stored in each job: 6 kB a job.
+# cluster share what condor_submit writes. A clause that the transform has to add is stored in each job: 6 kB a job. So it is
+# where your configuration sets APPEND_REQ_VANILLA, which HTCondor uses in place of this: add the clause there, too.
 APPEND_REQUIREMENTS = ($(APPEND_REQUIREMENTS:true)) && {REQUIREMENT}
 # A schedd of 25.14 ends a user's negotiation after 20 autoclusters that match nothing. Each set of datasets is an
 # autocluster, so the user's other jobs would starve. Older schedds ignore this line. It replaces your value.
@@ -256,15 +258,17 @@ SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
 _STARTD = """
 # A schedd that reuses a claim matches with an old copy of the slot's ad. START sees the present one, so no job starts
 # where its data has left. Only for startds with the hook: without it jobs of mode require never start here.
-# GlideinWMS: this clause is in start_expr of the frontend's groups.
+# GlideinWMS: glideins do not read this file. Put the clause into start_expr of the frontend's groups.
 """
 
 _NEGOTIATOR = r"""
-# The job's DataLocalityRank R (s: 0 to -800001; -900000 to -1000000 where nothing is known) counts more than the size of a
-# slot, which decides by default. READ compresses it to 0 to -1111, because the negotiator stores 24 bits of a rank; so the
-# terms for the size, up to 1e8, still choose among slots with the same rank. Jobs without datasets
-# avoid sites where jobs wait beside their data: each such waiting job lowers a slot's rank by DATALOCALITY_OTHERS_WEIGHT
-# (0: no effect). Offline ads come last.
+# NEGOTIATOR_PRE_JOB_RANK chooses the slot for a job; the largest value wins. HTCondor's own looks at the size of slots. Here comes
+# before it: TERM, then GPUs as the job prefers them, then that offline ads are last.
+# TERM: a job with datasets counts READ, any other BACKLOG times OTHERS_WEIGHT (set it to 0 for no effect).
+# READ: R is minus the seconds that the job would read at the slot, 0 to -800001, or below -900000 where nothing is known. READ
+# brings it to 0 to -1111: the negotiator keeps 24 bits of a rank, and the terms for the size, up to 1e8, must still count where
+# two slots have the same R.
+# BACKLOG: so many jobs, up to 1,000, wait for free slots beside the data of the slot's site. Others go elsewhere if they can.
 DATALOCALITY_OTHERS_WEIGHT = {others_weight}
 DATALOCALITY_READ = [R = TARGET.DataLocalityRank; V = R < -850000.0 ? (R + 1800000.0) / 900.0 - 2000.0 : 1000.0 * R / (600.0 - R)].V
 DATALOCALITY_BACKLOG = (time() < MY.DataLocalityOpenUntil && MY.DataLocalityBacklog > 0) =?= true ? min({{MY.DataLocalityBacklog, 1000}}) : 0
@@ -293,13 +297,14 @@ def schedd_config(
     never, scope = settings.publish.never, settings.daemon.default_scope
     parts = {
         "joined": _SCOPED.format(scope=scope) if scope else _JOINED,
-        "open": "! $(dl_private) && " if never else "",
-        "private": _PRIVATE.format(pattern=_names_pattern(never)) if never else "",
+        "public": "! $(dl_private) && " if never else "",
+        "private": _PRIVATE + "".join(_private_lines(never)) if never else "",
         "own_csv": "   DELETE RequiredDatasetsCSV\n" if settings.jobs.glideinwms else "",
         "csv": '      SET RequiredDatasetsCSV "$(dl_names)"\n' if settings.jobs.glideinwms else "",
         "place": "" if rank_only else _PLACE,
         "rank": _RANK if job_rank else "",
-        "late": "" if rank_only else _LATE,
+        "hold": "" if rank_only else _HOLD,
+        "or_late": "" if rank_only else ' || unparse(JobMaterializeDigestFile) != ""',
         "enforced": "" if rank_only else " DataLocalityTransform",
         "checks": "SUBMIT_REQUIREMENT_DataLocality_IS_WARNING = true\n" if rank_only else _CHECKS_REFUSE,
         "limits": "" if rank_only else _MATCH_LIMITS,
@@ -341,6 +346,19 @@ def allow_line(daemon: str, level: str, identity: str) -> str:
 
 
 # --- parts of the texts ----------------------------------------------------------------------------
+
+
+def _private_lines(patterns: Sequence[str]) -> list[str]:
+    """Return the lines of the transform that tell whether a name of the job has one of *patterns*."""
+    lines: list[str] = []
+    start = 0
+    for end in range(1, len(patterns) + 1):
+        is_full = end < len(patterns) and len(_names_pattern(patterns[start : end + 1])) > PATTERN_CHARS
+        if is_full or end == len(patterns):
+            found = f'regexp({_names_pattern(patterns[start:end])}, "$(dl_names)")'
+            lines.append(f"      EVALMACRO dl_private {'$(dl_private) || ' if lines else ''}{found}\n")
+            start = end
+    return lines
 
 
 def _names_pattern(patterns: Sequence[str]) -> str:

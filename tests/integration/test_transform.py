@@ -151,8 +151,9 @@ def test_condor_transform_ads_makes_what_classad2_makes(located, tmp_path, polic
     for number, given in enumerate(CORPUS):
         wanted, found = schedd.transformed(given), made[number]
         del found["Number"]
-        for name in [name for name in found if str(found.lookup(name)) == "undefined"]:
-            del found[name]  # a deleted attribute
+        for ad in (wanted, found):
+            for name in [name for name in ad if str(ad.lookup(name)) == "undefined"]:
+                del ad[name]  # a deleted attribute
         times = [ad.pop("DataLocalityAnyAfter", None) for ad in (wanted, found)]
         assert sorted(found) == sorted(wanted), given
         for name in wanted:
@@ -240,6 +241,9 @@ def test_forged_factory_gets_the_key_and_rank_of_a_job(located):
     text = description('{"ska:a"}', HELD, "+JobFactoryId = $(ClusterId)", "+DataLocalityRank = 5")
     done = located.pool.run("condor_submit", "-", user="alice", input=text, check=False)
     assert "the schedd did not transform this job" in done.stderr
+    template = ("+JobFactoryId = $(ClusterId)", '+JobMaterializeDigestFile = "none"', "+DataLocalityRank = 5")
+    ad = located.ad(located.submit('{"ska:a"}', HELD, *template))
+    assert str(ad.lookup("DataLocalityRank")) == "undefined", "nothing of theirs is evaluated"
 
 
 @pytest.mark.parametrize("universe", ["local", "scheduler"])

@@ -126,7 +126,13 @@ def test_texts_of_all_roles_on_one_host_share_no_macro_and_no_pattern_is_recursi
 
 
 @pytest.mark.parametrize(
-    ("text", "most"), [(schedd_config(Settings()), 90), (negotiator_config(), 5), (startd_config(), 3)]
+    ("text", "most"),
+    [
+        (schedd_config(EVERYTHING, job_rank=True), 90),
+        (schedd_config(Settings(publish={"never": [f"scope{n}:project.*" for n in range(50)]})), 100),
+        (negotiator_config(), 5),
+        (startd_config(), 3),
+    ],
 )
 def test_text_is_short_enough_for_an_operator_to_review(text, most):
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
