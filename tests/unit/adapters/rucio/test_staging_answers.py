@@ -117,6 +117,14 @@ def ask(stager, *dids, rules=(), **more):
     return stager.list(StagingQuery(frozenset(dids), SITES, rules=frozenset(rules), **more))
 
 
+def files_at_cam(count):
+    """Return a call that finds *count* of the 4 files of each dataset at CAM."""
+    return lambda scope, name, deep: [
+        {"scope": scope, "name": name, "rse": "CAM-DISK", "length": 4, "available_length": count,
+         "bytes": 4000, "available_bytes": 1000 * count, "state": "UNAVAILABLE", "updated_at": None}
+    ]  # fmt: skip
+
+
 def fail_for_the_first(client, call, error):
     """Let *call* fail for L1, or its rule r1, alone."""
     real = getattr(client, call)
@@ -270,10 +278,7 @@ def test_files_say_whether_a_dataset_is_whole_under_a_moving_rule_of_its_contain
     client.locks = [
         {"scope": "lofar", "name": "L1", "rse": "CAM-DISK", "rule_id": "r1", "state": "REPLICATING"}
     ]
-    client.list_dataset_replicas = lambda scope, name, deep: [
-        {"scope": scope, "name": name, "rse": "CAM-DISK", "length": 4, "available_length": at_cam,
-         "bytes": 4000, "available_bytes": 1000 * at_cam, "state": "UNAVAILABLE", "updated_at": None}
-    ]  # fmt: skip
+    client.list_dataset_replicas = files_at_cam(at_cam)
     [rule] = ask(stager, L1).rules
     assert (rule.did, rule.site, rule.is_whole) == (L1, CAM, is_whole)
 
@@ -339,10 +344,7 @@ def test_rule_with_copies_on_two_disks_of_a_site_is_whole_if_one_is(stager, clie
 @pytest.mark.parametrize("kind", ["DATASET", "CONTAINER"])
 def test_files_that_no_rule_ever_kept_refuse_the_request_at_their_storage(stager, client, kind):
     asked = make_container(client, {"L1": 4000}) if kind == "CONTAINER" else L1
-    client.list_dataset_replicas = lambda scope, name, deep: [
-        {"scope": scope, "name": name, "rse": "CAM-DISK", "length": 4, "available_length": 1,
-         "bytes": 4000, "available_bytes": 1000, "state": "UNAVAILABLE", "updated_at": None}
-    ]  # fmt: skip
+    client.list_dataset_replicas = files_at_cam(1)
     client.list_replication_rule_full_history = lambda scope, name: []
     with pytest.raises(StagingRefused) as caught:
         stager.request(StagingOrder(StagingKind.STAGE, CAM, asked, 4000, HOUR))
