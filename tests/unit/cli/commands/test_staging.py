@@ -11,11 +11,10 @@ from hydrator.cli.app import app
 from hydrator.cli.output.staging import describe_progress
 from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.domain.errors import ConfigError, StateError
-from hydrator.staging.table import StagingCommand
 from hydrator.state.command_files import StagingFiles
 from hydrator.state.store import Store
 from tests.command_line import run_hydrator
-from tests.factories import L1, L2, L3
+from tests.factories import CAM, L1, L2, L3
 from tests.staging_world import StagingWorld, need, policy
 
 STAGING = """
@@ -113,14 +112,13 @@ def test_list_before_the_first_step_says_if_one_will_come(desk):
 
 @pytest.mark.parametrize("name", ["approve", "reject"])
 def test_answer_to_a_waiting_request_reaches_the_daemon(desk, name):
-    world = world_with(3)
+    world = StagingWorld(L1=1.5, L2=1.5)
+    (planned,) = world.step_with(need(L1, L2, sites=[CAM])).planned
     desk.save(world)
-    (planned,) = world.overview.planned
     assert desk.json(name, planned.first.batch)["target"] == planned.first.batch
     world.control.commands = [command for _, command in desk.files.read_pending().commands]
-    assert world.control.commands == [StagingCommand(name, (planned.first.batch,))]
-    world.step()
-    assert [did for did, _ in world.stages] == ([L1] if name == "approve" else [])
+    assert world.step().planned == ()
+    assert world.stages == ({(L1, CAM), (L2, CAM)} if name == "approve" else set())
 
 
 def test_unknown_id_is_refused_with_the_ids_that_wait(desk):
