@@ -464,6 +464,24 @@ def test_half_of_https_is_a_problem(problems, http):
     assert "set both tls_certificate and tls_key" in problem
 
 
+STAGING = '[staging]\nmode = "request"\n[staging.sites.CAM]\n[staging.catalogues.file]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[staging]\nmode = "request"\n', "staging.mode: nothing is switched on; add [staging.catalogues."),
+        ("[staging.catalogues.rucio]\n", "staging.catalogues.rucio: no [[catalogue]] has this name"),
+        ('[staging]\nmode = "on"\n', "staging.mode: input should be 'off', 'propose' or 'request'"),
+        ("[staging.limits]\nsite_tb = -1\n", "staging.limits.site_tb: input should be greater than or equal"),
+        (f"{STAGING}[demand]\nask_schedds = false\n", "staging.mode: the daemon must read the jobs' needs"),
+    ],
+)
+def test_a_problem_of_staging_is_one_sentence_with_its_key(problems, loaded, text, told):
+    assert told in "\n".join(problems(text + FILE))
+    assert loaded(STAGING + FILE).staging.mode == "request"
+
+
 @pytest.mark.parametrize("section", ['[[catalogue]]\ntype = "dmapi"\n', FILE + "[site_capabilities]\n"])
 @pytest.mark.parametrize(
     ("service", "told"),
