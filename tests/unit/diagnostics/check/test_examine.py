@@ -137,27 +137,28 @@ def ill(found: list[Finding]) -> list[Finding]:
     return [finding for finding in found if finding.level is not Level.OK]
 
 
-@pytest.mark.parametrize("seconds", [1, 119])
-def test_slot_waiting_for_the_next_merge_is_no_finding(seconds):
+@pytest.mark.parametrize(
+    ("updated_at", "merges", "is_named"),
+    [(999, True, False), (881, True, False), (880, True, True), (None, True, True), (999, False, True)],
+)
+def test_bare_slot_is_named_unless_the_next_merge_may_still_be_due(updated_at, merges, is_named):
     """Otherwise the result would change between two checks of the same pool."""
-    bare = slot(DataLocalityAsOf=None, DataLocalitySource=None, Start="true", LastHeardFrom=10_000 - seconds)
-    found = ill(findings(Pool(slots_there=[bare]), merges=True, now=10_000))
-    assert [one for one in found if one.subject == "slots"] == []
+    bare = slot(DataLocalityAsOf=None, DataLocalitySource=None, Start="true", LastHeardFrom=updated_at)
+    assert [one.level for one in slots_of(bare, merges=merges)] == [Level.WARN] * is_named
 
 
-@pytest.mark.parametrize("more", [{"LastHeardFrom": 9_800}, {}])
-def test_slot_that_no_merge_reached_in_time_is_a_warning(more):
-    bare = slot(DataLocalityAsOf=None, DataLocalitySource=None, Start="true", **more)
-    assert Level.WARN in {one.level for one in findings(Pool(slots_there=[bare]), merges=True, now=10_000)}
-    fresh = slot(DataLocalityAsOf=None, DataLocalitySource=None, LastHeardFrom=9_999)
-    assert Level.WARN in {one.level for one in findings(Pool(slots_there=[fresh]), now=10_000)}
+@pytest.mark.parametrize(("via", "merges"), [("merge", True), (None, True), ("merge", False)])
+def test_start_clause_without_a_hook_is_a_warning_with_and_without_a_merge(via, merges):
+    there = {"DataLocalitySource": via, "DataLocalityAsOf": 1 if via else None, "LastHeardFrom": 999}
+    (found,) = slots_of(slot(**there), merges=merges)
+    assert "no hook: their startds have no dataset attributes" in found.message
+    assert "refuse every job with datasets: slot1@a" in found.message
+    assert slots_of(slot(**there, Start="true"), merges=merges) == []
 
 
-@pytest.mark.parametrize("via", ["merge", None])
-def test_start_clause_without_a_hook_is_a_warning_with_and_without_a_merge(via):
-    clause = slot(DataLocalitySource=via, DataLocalityAsOf=1 if via else None, LastHeardFrom=9_999)
-    found = findings(Pool(slots_there=[clause]), merges=True, now=10_000)
-    assert [one for one in found if "no hook: their startds have no dataset attributes" in one.message]
+def slots_of(*slots: dict, merges: bool) -> list[Finding]:
+    found = ill(findings(Pool(slots_there=list(slots)), merges=merges, now=1000))
+    return [one for one in found if one.subject == "slots"]
 
 
 def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
@@ -338,13 +339,6 @@ def test_storage_elements_without_a_site_are_counted_and_named():
     assert "1 storage elements have no site: LOST_XRD" in finding.message
 
 
-def test_check_goes_on_after_an_unreachable_catalogue():
-    broken = MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)
-    found = findings(Pool(), catalogue=broken)
-    assert next(iter(ill(found))).subject == "rucio"
-    assert any(finding.subject == "negotiator" for finding in found)
-
-
 def test_check_goes_on_after_a_bug_of_a_plugin():
     class Buggy(MemoryCatalogue):
         def read(self, dids):
@@ -411,20 +405,8 @@ def test_collector_that_denies_merges_is_a_failure_of_its_own():
     assert "COLLECTOR.ALLOW_NEGOTIATOR" in denied.todo
 
 
-def test_each_collector_is_checked_for_site_ads():
-    found = findings(Pool(addresses=TWO, merging=frozenset(), denying=frozenset({"cm2:9618"})))
-    asked = [(one.level, one.subject) for one in found if one.subject.startswith("collector")]
-    assert asked == [(Level.OK, "collector cm1:9618"), (Level.FAIL, "collector cm2:9618")]
-
-
 def test_merge_permission_is_not_checked_if_merging_is_off():
     assert ill(findings(Pool(merging=frozenset()))) == []
-
-
-def test_slot_with_start_clause_and_no_hook_is_a_warning():
-    (found,) = ill(findings(Pool(slots_there=[slot(DataLocalitySource="merge")])))
-    assert "refuse every job with datasets: slot1@a" in found.message
-    assert ill(findings(Pool(slots_there=[slot(DataLocalitySource="merge", Start="true")]))) == []
 
 
 BROKEN = {"catalogue": MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)}
@@ -440,11 +422,11 @@ def of_daemon(part: str) -> dict:
     }
 
 
-def test_a_catalogue_that_does_not_answer_is_one_finding():
-    found = ill(
-        findings(Pool(slots_there=[slot(), slot("slot1@b", site=RAL)]), **BROKEN, **of_daemon("rucio"))
-    )
-    assert [(one.level, one.subject) for one in found] == [(Level.FAIL, "rucio")]
+def test_a_catalogue_that_does_not_answer_is_one_finding_and_the_check_goes_on():
+    pool = Pool(slots_there=[slot(), slot("slot1@b", site=RAL)])
+    found = findings(pool, **BROKEN, **of_daemon("rucio"))
+    assert [(one.level, one.subject) for one in ill(found)] == [(Level.FAIL, "rucio")]
+    assert any(one.subject == "negotiator" for one in found)
 
 
 def test_a_catalogue_that_fails_for_the_daemon_alone_is_a_finding_of_the_daemon():
@@ -452,10 +434,12 @@ def test_a_catalogue_that_fails_for_the_daemon_alone_is_a_finding_of_the_daemon(
     assert found.subject == "daemon"
 
 
-def test_collector_that_denies_site_ads_is_one_finding():
+def test_each_collector_is_checked_for_site_ads_and_one_that_denies_them_is_one_finding():
     pool = Pool(addresses=TWO, merging=frozenset(), denying=frozenset({"cm2:9618"}))
-    (found,) = ill(findings(pool, **of_daemon("collector cm2:9618")))
-    assert (found.level, found.subject) == (Level.FAIL, "collector cm2:9618")
+    found = findings(pool, **of_daemon("collector cm2:9618"))
+    asked = [(one.level, one.subject) for one in found if one.subject.startswith("collector")]
+    assert asked == [(Level.OK, "collector cm1:9618"), (Level.FAIL, "collector cm2:9618")]
+    assert len(ill(found)) == 1
 
 
 def test_unreachable_collector_is_one_finding_and_the_others_are_checked():
