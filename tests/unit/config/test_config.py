@@ -170,11 +170,6 @@ def test_all_problems_stand_in_one_report_each_with_its_key(problems):
     ]
 
 
-def test_a_default_scope_that_no_did_has_is_refused(problems):
-    (problem,) = problems('[daemon]\ndefault_scope = "a:b"\n' + FILE)
-    assert problem.startswith("daemon.default_scope: ")
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -294,15 +289,8 @@ def test_a_pin_that_is_not_a_did_is_refused_with_its_place(problems, pin):
     assert repr(pin) in problem
 
 
-def test_switching_every_publisher_off_is_refused(problems):
-    off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
-    (problem,) = problems(off + FILE)
-    assert problem.startswith("publish: no publisher is enabled; set enabled = true in publish.collector,")
-
-
 def test_sites_by_dataset_alone_are_something_to_publish(loaded):
-    off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
-    assert loaded(off + "[publish]\nsites_file = 'sites.json'\n" + FILE).publish.sites_file
+    assert loaded(OFF + "[publish]\nsites_file = 'sites.json'\n" + FILE).publish.sites_file
 
 
 @pytest.mark.parametrize(
@@ -458,28 +446,40 @@ def test_a_bare_name_of_a_secret_is_looked_for_among_the_credentials_of_systemd(
     assert loaded(FILE).catalogue[0].path == tmp_path / "catalogue.toml"
 
 
-@pytest.mark.parametrize("http", ['tls_certificate = "c"', 'tls_key = "k"'])
-def test_half_of_https_is_a_problem(problems, http):
-    [problem] = problems(f"[publish.http]\n{http}\n" + FILE)
-    assert "set both tls_certificate and tls_key" in problem
-
-
+OFF = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
 STAGING = '[staging]\nmode = "request"\n[staging.sites.CAM]\n[staging.catalogues.file]\n'
+UPLINK = '[[network.links]]\nsource = "DE"\ngbit_per_second = 10\n'
+LINK = '[[network.links]]\nsource = "UK"\ndestination = "NL"\ngbit_per_second = 2\n'
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ('[daemon]\ndefault_scope = "a:b"\n', "daemon.default_scope: "),
+        (OFF, "publish: no publisher is enabled; set enabled = true in publish.collector,"),
+        ('[publish.http]\ntls_certificate = "c"\n', "publish.http: set both tls_certificate and tls_key"),
+        ('[publish.http]\ntls_key = "k"\n', "publish.http: set both tls_certificate and tls_key"),
         ('[staging]\nmode = "request"\n', "staging.mode: nothing is switched on; add [staging.catalogues."),
         ("[staging.catalogues.rucio]\n", "staging.catalogues.rucio: no [[catalogue]] has this name"),
-        ('[staging]\nmode = "on"\n', "staging.mode: input should be 'off', 'propose' or 'request'"),
+        (STAGING.replace("request", "on"), "staging.mode: input should be 'off', 'propose' or 'request'"),
         ("[staging.limits]\nsite_tb = -1\n", "staging.limits.site_tb: input should be greater than or equal"),
         (f"{STAGING}[demand]\nask_schedds = false\n", "staging.mode: the daemon must read the jobs' needs"),
+        ("[network]\ndefault_gbit_per_second = 0\n", "network.default_gbit_per_second: input should be grea"),
+        ("[network]\ndefault = 1\n", "network.default: unknown key; known keys: default_gbit"),
+        (UPLINK.replace("10", "-1"), "network.links[0].gbit_per_second: input should be greater"),
+        (UPLINK + UPLINK, "network: the link from DE to all sites is there 2 times; keep one"),
+        ('[network.hosts]\n"a b" = "UK"\n', "network.hosts.a b"),
+        (LINK.replace("NL", "UK"), "network.links[0]: source and destination are both UK"),
+        (LINK + LINK, "network: the link from UK to NL is there 2 times; keep one"),
     ],
 )
-def test_a_problem_of_staging_is_one_sentence_with_its_key(problems, loaded, text, told):
-    assert told in "\n".join(problems(text + FILE))
-    assert loaded(STAGING + FILE).staging.mode == "request"
+def test_a_problem_of_a_section_is_one_sentence_with_its_key(problems, text, told):
+    (problem,) = problems(text + FILE)
+    assert problem.startswith(told)
+
+
+def test_sites_with_a_rate_are_those_of_links(loaded):
+    assert loaded(UPLINK + LINK + FILE).network.sites == {"UK", "NL", "DE"}
 
 
 @pytest.mark.parametrize("section", ['[[catalogue]]\ntype = "dmapi"\n', FILE + "[site_capabilities]\n"])

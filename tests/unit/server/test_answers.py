@@ -75,23 +75,6 @@ def test_answer_is_entries_of_the_view(path, part, form):
     form.validate_python(answer[part])
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/v1/sites/CAMM/ad", 404),
-        ("/v1/datasets?x=1", 400),
-        ("/v1/datasets?did=none", 400),
-        ("/nonsense", 404),
-    ],
-)
-def test_error_is_a_kind_and_a_sentence(path, status):
-    answer = ask(path)
-    assert answer.status_code == status
-    assert {
-        type(value) for key, value in json.loads(answer.content).items() if key in {"error", "detail"}
-    } == {str}
-
-
 def test_paths_are_given_for_named_datasets_that_are_not_private():
     areas = [
         StorageArea(site="UK", prefix="/data", rule="name"),

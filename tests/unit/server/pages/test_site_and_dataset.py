@@ -293,16 +293,6 @@ def test_questions_about_clusters_are_few_and_answers_are_kept_for_seconds():
     assert questions.ask("a", 99, None) == {}
 
 
-def test_a_question_about_a_cluster_waits_for_the_first_only_for_a_while():
-    def read(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
-        with pytest.raises(HttpError, match="ask again"):
-            questions.ask("b", cluster, schedd)
-        return {}
-
-    questions = ClusterQuestions(read, wait_seconds=0)
-    assert questions.ask("a", 1, None) == {}
-
-
 def test_a_known_answer_about_a_cluster_waits_for_no_other_question():
     answers = {}
 
