@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
@@ -50,15 +52,18 @@ PATHS = sorted(
 
 
 def ask(path: str, state: ServerState | None = None) -> httpx.Response:
-    """Return the answer of the app, without a socket."""
-    app = app_of(state) if state else APP
-    return asyncio.run(_get(app, path))
+    return answer_of(app_of(state) if state else APP, path)
 
 
-async def _get(app, path: str) -> httpx.Response:
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        return await client.get(path)
+def answer_of(app: Starlette, path: str, **options: Any) -> httpx.Response:
+    """Return the answer of *app*, without a socket."""
+
+    async def get() -> httpx.Response:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get(path, **options)
+
+    return asyncio.run(get())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The overview page, as text and over HTTP; tests/deploy/test_page.py opens it in a real browser."""
 
-import asyncio
 import base64
 import hashlib
 import re
@@ -28,6 +27,7 @@ from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, server_state, want
 from tests.served import app_of, server_of
+from tests.unit.server.test_answers import answer_of
 
 HOSTILE = "<script>alert('1')</script>\"&"
 
@@ -321,13 +321,7 @@ def test_page_of_fifty_sites_and_five_thousand_datasets_travels_in_150_kb():
         Snapshot({site: SiteFacts(NOON, rows) for site, rows in facts.items()}),
         demand(*(want(did) for did in dids)),
     )
-
-    async def load_page() -> httpx.Response:
-        transport = httpx.ASGITransport(app=app_of(state))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.get("/", headers={"Accept-Encoding": "gzip"})
-
-    answer = asyncio.run(load_page())
+    answer = answer_of(app_of(state), "/", headers={"Accept-Encoding": "gzip"})
     assert (answer.status_code, answer.headers["Content-Encoding"]) == (200, "gzip")
     assert int(answer.headers["Content-Length"]) < 150_000
     assert answer.text.count("SITE-") > 50

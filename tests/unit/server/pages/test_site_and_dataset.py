@@ -1,6 +1,5 @@
 """The pages of one site, one dataset and one run, and what a name that does not exist gets."""
 
-import asyncio
 import re
 import threading
 from dataclasses import replace
@@ -33,6 +32,7 @@ from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, server_state, want
 from tests.served import app_of
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
+from tests.unit.server.test_answers import answer_of
 
 pytestmark = pytest.mark.outside
 
@@ -60,14 +60,7 @@ def ask(
     read_changes: ChangeReader = read_changes,
     read_cluster: ClusterReader | None = None,
 ) -> httpx.Response:
-    asgi = app_of(state, read_changes=read_changes, read_cluster=read_cluster)
-
-    async def get() -> httpx.Response:
-        transport = httpx.ASGITransport(asgi)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            return await client.get(path)
-
-    return asyncio.run(get())
+    return answer_of(app_of(state, read_changes=read_changes, read_cluster=read_cluster), path)
 
 
 def words(path: str, state: ServerState = VIEW) -> str:
