@@ -33,17 +33,7 @@ def test_a_switch_that_cannot_be_read_counts_as_stopped(files, tmp_path):
     assert "cannot be read" in files.stop_reason
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b'{"name": "rm"}',
-        b'{"name": "approve", "targets": 3}',
-        b"1" * 20_000,
-    ],
-)
+@pytest.mark.parametrize("content", [b"", b'{"name": "rm"}', b'{"name": "approve", "targets": 3}'])
 def test_a_file_that_is_not_a_command_is_reported_and_set_aside(files, tmp_path, content):
     (tmp_path / "staging" / "000001-x.json").write_bytes(content)
     given = [

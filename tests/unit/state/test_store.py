@@ -350,11 +350,6 @@ def test_unreadable_state_is_reported_with_who_may_read_it(open_folder):
         assert "Permission denied; run this command as the daemon's user or as root" in done.stderr
 
 
-def test_a_folder_is_made_where_it_is_missing(tmp_path):
-    Store.open_to_write(tmp_path / "a" / "b").close()
-    assert (tmp_path / "a" / "b" / "state.sqlite").exists()
-
-
 def test_a_folder_that_cannot_be_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StateError, match="must be a folder that can be written"):
@@ -380,8 +375,10 @@ def test_damaged_file_is_renamed_and_reported(tmp_path, start, size):
     with Store.open_to_write(tmp_path) as store:
         store.save(big("old"))
     overwritten(tmp_path / "state.sqlite", start, size)
+    (tmp_path / "state.sqlite").chmod(0o644)
     with Store.open_to_write(tmp_path) as store:
         assert "state.sqlite.damaged-1" in store.damage_report
+        assert set(modes(tmp_path).values()) == {"0o600"}
         assert store.load() == ReconcileState()
         store.save(FULL)
     assert (tmp_path / "state.sqlite.damaged-1").exists()
@@ -512,7 +509,7 @@ def modes(folder):
 
 
 def test_nobody_else_reads_the_state_whatever_the_umask(tmp_path):
-    folder = tmp_path / "state"
+    folder = tmp_path / "made" / "state"
     with umask(0):
         with Store.open_to_write(folder) as store:
             store.save(ReconcileState(pattern_matches={"rucio": frozenset({L1})}))
@@ -528,12 +525,4 @@ def test_a_state_that_others_could_read_is_closed_to_them(tmp_path):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(0o644)
     with Store.open_to_write(tmp_path):
-        assert set(modes(tmp_path).values()) == {"0o600"}
-
-
-def test_a_damaged_state_and_the_new_one_are_closed_to_others(tmp_path):
-    (tmp_path / "state.sqlite").write_bytes(b"no database" * 1000)
-    (tmp_path / "state.sqlite").chmod(0o644)
-    with Store.open_to_write(tmp_path) as store:
-        assert store.damage_report
         assert set(modes(tmp_path).values()) == {"0o600"}
