@@ -59,6 +59,7 @@ def test_chart_without_a_configuration_is_refused_with_one_sentence():
         ({"service": {"port": "eighty"}}, "service/port"),
         ({"files": {"config.toml": ""}}, r"config\.toml"),
         ({"ingress": {"host": "https://hydrator.example.org"}}, "ingress/host"),
+        ({"ingress": {"enabled": True}}, r"ingress\.host is empty"),
         ({"livenessProbe": {"path": "/"}}, "livenessProbe"),
         ({"resources": {"limits": {"memory": "2000000000"}}}, "resources/limits/memory"),
     ],
@@ -253,11 +254,6 @@ def test_ingress_forwards_only_the_paths_of_hooks():
         assert backend["name"] == found["Service"]["metadata"]["name"]
         assert backend["port"]["name"] in {port["name"] for port in found["Service"]["spec"]["ports"]}
     assert {"name": "HYDRATOR_PUBLISH__HTTP__BEHIND_PROXY", "value": "true"} in container(found)["env"]
-
-
-def test_ingress_without_a_host_is_refused():
-    with pytest.raises(helm.Refused, match=r"ingress\.host is empty"):
-        helm.render(CHART, MINIMAL | {"ingress": {"enabled": True}})
 
 
 def test_network_policy_with_egress_rules_still_allows_dns():

@@ -98,31 +98,20 @@ def test_every_job_of_a_kind_counts(file):
     assert counts == dict.fromkeys(ENTRIES, 0) | {"cam": 9}
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda path: path.unlink(),
-        lambda path: path.write_text(path.read_text()[:-20]),
-        lambda path: path.write_bytes(b"\xff\xfe"),
-        lambda path: write(path, age=3601),
-        lambda path: write(path, version=2),
-        lambda path: write(path, datasets={"lofar:L1": "NL"}),
-        lambda path: write(path, datasets=None),
-        lambda path: write(path, valid_until=None),
-        lambda path: write(path, sites={"NL": {}}),
-    ],
-    ids=[
-        "missing",
-        "torn",
-        "no text",
-        "too old",
-        "version",
-        "no list",
-        "no datasets",
-        "no date",
-        "age",
-    ],
-)
+SPOILT = {
+    "missing": Path.unlink,
+    "torn": lambda path: path.write_text(path.read_text()[:-20]),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe"),
+    "too old": lambda path: write(path, age=3601),
+    "version": lambda path: write(path, version=2),
+    "no list": lambda path: write(path, datasets={"lofar:L1": "NL"}),
+    "no datasets": lambda path: write(path, datasets=None),
+    "no date": lambda path: write(path, valid_until=None),
+    "age": lambda path: write(path, sites={"NL": {}}),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
 def test_unusable_sites_file_leaves_the_pilots_unchanged(file, spoil):
     spoil(file)
     assert counted("lofar:L1") == set(ENTRIES)
