@@ -73,8 +73,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Slots by their copy of the ad", "short", "timeseries",
          [('sum by (coverage) (hydrator_slots{site=~"$site|unknown"})', "{{coverage}}")]),
         ("Storage without a site", "short", "timeseries", [("hydrator_unmapped_storage_elements", "{{catalogue}}")]),
-        ("Changes of content", "short", "timeseries",
-         [(f"changes(hydrator_site_generation{{{SITE}}}[$__rate_interval])", "{{site}}")]),
         ("Size of an ad", "bytes", "timeseries", [(f"hydrator_site_ad_bytes{{{SITE}}}", "{{site}}")]),
         ("Jobs that the size budget left out", "short", "timeseries",
          [(f"hydrator_site_left_out_jobs{{{SITE}}}", "{{site}}")]),
@@ -142,8 +140,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             ("hydrator_staging_stopped", "stopped"),
             ("hydrator_staging_problems", "problems"),
         ]),
-        ("Since the last step of staging", "s", "timeseries",
-         [("time() - hydrator_staging_step_timestamp_seconds", "{{instance}}")]),
     )),
 )  # fmt: skip
 
@@ -166,7 +162,7 @@ def dashboard() -> dict[str, Any]:
             {
                 "name": "site", "label": "Site", "type": "query", "datasource": _SOURCE, "multi": True,
                 "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}, "refresh": 2,
-                "query": {"query": "label_values(hydrator_site_generation, site)", "refId": "site"},
+                "query": {"query": "label_values(hydrator_site_datasets, site)", "refId": "site"},
             },
             {
                 "name": "instance", "label": "Daemon", "type": "query", "datasource": _SOURCE, "multi": True,

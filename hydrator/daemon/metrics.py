@@ -84,7 +84,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     ("site_as_of_timestamp_seconds", "Time of the last complete reading of a site.", ("site",)),
     ("site_datasets", "Demanded datasets at a site, by state.", ("site", "state")),
-    ("site_generation", "Generation of a site's ad.", ("site",)),
     (
         "site_left_out_jobs",
         "Jobs whose datasets are not in a site's ad, because the ad would exceed its size budget.",
@@ -152,7 +151,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         ("site", "coverage"),
     ),
     ("merge_slots", "Slots without a hook at sites that the daemon advertises.", ("collector",)),
-    ("staging_step_timestamp_seconds", "Time of the last step of staging.", ()),
     ("staging_stopped", "1 if staging asks for nothing: the operator stopped it.", ()),
     ("staging_problems", "Catalogues and parts of staging that fail now.", ()),
     ("staging_open_requests", "Requests of data that have not ended.", ("site", "kind")),
@@ -264,7 +262,6 @@ class Instruments:
 _SITE_GAUGES = (
     "site_as_of_timestamp_seconds",
     "site_datasets",
-    "site_generation",
     "site_left_out_jobs",
     "site_ad_bytes",
     "held_datasets",
@@ -293,7 +290,6 @@ def _record_demand(metrics: Instruments, view: CycleView) -> None:
 def _record_site(metrics: Instruments, site: SiteView) -> None:
     name = site.site
     if site.generation is not None:
-        metrics.set("site_generation", site.generation, name)
         metrics.set("site_ad_bytes", site.ad_bytes or 0, name)
         metrics.set("site_left_out_jobs", site.left_out.jobs if site.left_out else 0, name)
         metrics.count("missed_datasets", name, by=0)  # so that Prometheus sees the first missed dataset

@@ -13,7 +13,7 @@ from hydrator.daemon.metrics import Instruments
 from hydrator.daemon.runtime import DaemonContext, Runtime
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import StateError
-from hydrator.domain.model import Did, Site, to_unix
+from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import StagingError, StagingKind, StagingRefused
 from hydrator.staging.controller import StagingController
 from hydrator.staging.overview import StagingOverview
@@ -59,7 +59,6 @@ class StagingMetrics:
         """Record one step of staging; any thread may call this."""
         self._count_ends(overview)
         unserved_jobs = sum(row.job_count for row in overview.not_asked if not row.is_waiting)
-        self._metrics.set("staging_step_timestamp_seconds", to_unix(overview.as_of))
         self._metrics.set("staging_stopped", overview.stop_reason is not None)
         self._metrics.set("staging_problems", len(overview.problems))
         self._metrics.set("staging_unserved_jobs", unserved_jobs)
