@@ -26,8 +26,7 @@ from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, server_state, want
-from tests.served import app_of, server_of
-from tests.unit.server.test_answers import answer_of
+from tests.served import server_of
 
 HOSTILE = "<script>alert('1')</script>\"&"
 
@@ -306,25 +305,6 @@ def test_a_name_with_a_plus_is_found():
 def test_five_thousand_datasets_make_no_larger_page_than_a_hundred():
     few, lots = render_overview(many(PER_PAGE)), render_overview(many(5000))
     assert len(lots) < len(few) + 1000
-
-
-@pytest.mark.outside
-def test_page_of_fifty_sites_and_five_thousand_datasets_travels_in_150_kb():
-    sites = [Site(f"SITE-{n:02}") for n in range(50)]
-    dids = [Did(f"lofar:L{n:07}_SB{n % 244:03}_uv.MS") for n in range(5000)]
-    facts: dict[Site, dict[Did, Fact]] = {site: {} for site in sites}
-    for place, did in enumerate(dids):
-        for step, state in enumerate(DatasetState):
-            facts[sites[(place * 7 + step) % 50]][did] = Fact(state, NOON)
-    state = server_state(
-        {site: replace(ad(L1), site=site) for site in sites},
-        Snapshot({site: SiteFacts(NOON, rows) for site, rows in facts.items()}),
-        demand(*(want(did) for did in dids)),
-    )
-    answer = answer_of(app_of(state), "/", headers={"Accept-Encoding": "gzip"})
-    assert (answer.status_code, answer.headers["Content-Encoding"]) == (200, "gzip")
-    assert int(answer.headers["Content-Length"]) < 150_000
-    assert answer.text.count("SITE-") > 50
 
 
 # safe, and for everybody
