@@ -180,7 +180,7 @@ class _Figures:
     def note_starts(self, memory: PacingMemory, reads: Iterable[RunningRead]) -> None:
         """Note how long after its opening the first job of each open set started."""
         reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
-        for read in reads:
+        for read in reads if memory.leases else ():
             reads_of[read.key].append(read)
         used, self._used_leases = self._used_leases, set()
         for group, lease in memory.leases.items():

@@ -496,7 +496,7 @@ class _Round:
     def _is_stuck(self, jobs: _Jobs, nearest: Sequence[Site]) -> bool:
         """Return True if no job of *jobs* started at its *nearest* sites since the last look."""
         idle, watch = jobs.idle, jobs.watch or Watch(jobs.idle, self._now)
-        if watch.idle - idle > sum(
+        if idle < watch.idle and watch.idle - idle > sum(
             read.started_at >= watch.since and read.destination not in nearest
             for read in self._reads_of.get(jobs.group[0], ())
         ):
