@@ -292,6 +292,3 @@ def test_a_site_that_is_unnamed_while_it_is_held_goes_on_being_held():
         {CAM: (10, HoldCause.SITE)},
         set(MANY),
     )
-
-
-# ---- what happened to others
