@@ -10,9 +10,8 @@ from hydrator.domain.model import DatasetState, Provenance, Replica, Seen, Unsee
 from hydrator.reconcile.intake import IntakeCatalogue
 from hydrator.testing.catalogue_contract import SiteBySiteCatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
-from tests.factories import CAM, L1, L2, NOON, RAL, replica, settings_with
+from tests.factories import CAM, L1, L2, NOON, RAL, replica
 from tests.memory import MemoryCatalogue
-from tests.unit.reconcile.cycles import build_cycle
 
 NAIVE = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - a mistake, on purpose
 
@@ -79,15 +78,6 @@ def test_a_garbled_reading_is_unseen_and_the_others_count(reading):
     readings = about_l1(reading).read({L1, L2}).readings
     assert readings[L1].reason.startswith("the catalogue's answer is garbled: ")
     assert [one.site for one in readings[L2].replicas] == [RAL]
-
-
-@pytest.mark.parametrize("reading", GARBLED.values(), ids=GARBLED)
-def test_a_cycle_goes_on_with_a_garbled_reading(reading):
-    rules = settings_with(pins={L1, L2})
-    report = build_cycle([], lambda: NOON, catalogues=[about_l1(reading)], settings=rules).run()
-    assert report.is_complete
-    assert report.evaluation.snapshot.sites[RAL].facts.keys() == {L2}
-    assert L1 in report.evaluation.snapshot.unseen_reasons
 
 
 def test_a_good_reading_is_left_as_it_is():
