@@ -96,27 +96,13 @@ CASES = {
     "P1: free slots at home that refuse its jobs hold it no longer": (
         2, {UK: slots(4), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {}, {DE: {X}},
     ),
-    "P1: slots that are too small hold nothing": (
-        1, {UK: slots(4, each=SMALL), DE: slots(8, each=BIG)}, {X: 1}, {X: at((UK, 75 * GB))},
-        {"request": BIG_JOB}, {DE: {X}},
-    ),
     "free slots that are too small are not opened": (
         2, {UK: slots(0, 2, BIG), DE: slots(8, each=SMALL)}, {X: 9}, {X: at((UK, 75 * GB))},
         {"request": BIG_JOB}, {},
     ),
-    "P2: a site without usable slots is not a home": (
-        1, {DE: slots(8)}, {X: 1}, {X: at((NL, 200 * GB))}, {}, {DE: {X}},
-    ),
-    "P3: a site that no catalogue lists is opened first, all jobs at once": (
-        1, {UK: slots(0, 2), DE: slots(4), PL: slots(2), CLOUD: slots(24)}, {X: 20}, {X: at((UK, 10 * GB))},
-        {"rates": {(UK, CLOUD): 10 * GBIT}}, {CLOUD: {X}},
-    ),
     "P3: sites with longer reads are not opened if the first takes all jobs": (
         1, {UK: slots(0, 2), DE: slots(4), CLOUD: slots(24)}, {X: 20}, {X: at((UK, 5 * GB))},
         {"rates": {(UK, CLOUD): 10 * GBIT}}, {CLOUD: {X}},
-    ),
-    "P4: bytes decide, not the number of datasets": (
-        1, {UK: slots(2), DE: slots(2)}, {X: 1}, {X: at((DE, 500 * GB), (UK, GB // 100))}, {}, {DE: {X}},
     ),
     "P4: the big read is allowed if the slots beside most bytes do not take the job": (
         4, {UK: slots(2), DE: slots(2)}, {X: 1}, {X: at((DE, 500 * GB), (UK, GB // 100))}, {},
@@ -132,10 +118,6 @@ CASES = {
     ),
     "P4: the big read is not allowed while slots beside most bytes may come free": (
         1, {UK: slots(2), DE: slots(0, 2)}, {X: 1}, {X: at((DE, 500 * GB), (UK, GB // 100))}, {}, {DE: {X}},
-    ),
-    "P7: short reads are open at once, for as many jobs as wait": (
-        1, {UK: slots(0, 1), DE: slots(64)}, {X: 64}, {X: at((UK, 5 * GB))},
-        {"rates": {(UK, DE): 10 * GBIT}}, {DE: {X}},
     ),
     "one long read at a time is open": (
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 1, Y: 1}, dict.fromkeys((X, Y), at((UK, 75 * GB))), {},
