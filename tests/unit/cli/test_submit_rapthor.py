@@ -99,6 +99,21 @@ def test_submit_rapthor_prints_the_description_and_writes_no_file(host):
     assert set(host.folder.iterdir()) - before == {host.folder / "run1.parset"}
 
 
+@pytest.mark.parametrize("options", [("--as", "env"), ()], ids=" ".join)
+def test_bug_of_a_catalogue_is_logged_without_values_and_not_in_the_output(host, monkeypatch, options):
+    """A shell may evaluate the output."""
+
+    def read(self, dids):
+        password = "s3cret-of-a-variable"
+        raise KeyError(len(password))
+
+    monkeypatch.setattr("adapters.catalogue_client.WorkerCatalogue.read", read)
+    done = host.submit("L1.ms", "--allow-unknown", *options)
+    assert done.stdout.startswith(("export ", "# run1.parset as one job"))
+    assert "catalogue file failed: this is a bug" in done.stderr
+    assert "s3cret" not in done.stdout + done.stderr
+
+
 def test_archives_of_unknown_size_are_told_because_the_job_requests_no_disk_for_them(host):
     archives = '[datasets."lofar:L3.ms.tar"]\nsites.UK = "available"\n'
     archives += '[datasets."lofar:L4.ms.tar"]\nbytes = 2_000_000_000\nsites.UK = "available"\n'

@@ -18,6 +18,7 @@ from hydrator.cli.options import EXIT_NO_MATCH_NOW, command_of
 from hydrator.cli.output.plain_table import print_table
 from hydrator.cli.output.printing import print_json, print_problems
 from hydrator.config import Settings, SubmitSettings, load
+from hydrator.daemon.logs import configure_logs
 from hydrator.domain.ads.classad import escape_macros
 from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.model import Unseen
@@ -44,6 +45,7 @@ def submit_rapthor(options: RapthorOptions) -> None:
     writes a new folder, named after the parset and the time, in the folder of -o or in the current folder.
     With --submit, the command also submits the job. The command never replaces an existing file.
     """
+    configure_logs("error", sys.stderr)  # structlog alone prints values of variables, to standard output
     settings = options.apply_resources(load(options.config))
     run_options = RunOptions(
         _default_mode(settings.submit, options),
