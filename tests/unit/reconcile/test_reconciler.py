@@ -26,7 +26,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Resources, SlotGroup
 from hydrator.domain.sites import SiteMapping
-from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.intake import IntakeCatalogue
 from hydrator.reconcile.publish import PublishTarget, apply_plan
@@ -767,15 +766,6 @@ def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
 
 
 # ---- the pure part
-
-
-def test_evaluate_keeps_the_state_that_it_does_not_decide():
-    state = ReconcileState(
-        demand=DemandMemory((RememberedJobs("ap", (L1,), 1, NOON, set_key((L1,))),)),
-        pattern_matches={"rucio": frozenset({L2})},
-    )
-    after = evaluate(state, {}, demand(L1), published_generations={}, settings=Settings(), now=NOON).state
-    assert (after.demand, after.pattern_matches) == (state.demand, state.pattern_matches)
 
 
 def test_a_catalogue_taken_out_of_the_configuration_is_forgotten():
