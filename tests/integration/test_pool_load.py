@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 
 from adapters.condor.bindings.client import CondorClient
-from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.pool_load import CondorPool, ScheddClusters, ScheddNeeds
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import (
@@ -44,12 +43,6 @@ NOWHERE = "TARGET.NoSlotHasThis =?= true"
 
 def job(requirements: str, count: int, more: str, cpus: str = "1") -> str:
     return JOB.format(requirements=requirements, count=count, more=more, cpus=cpus)
-
-
-@pytest.fixture
-def client(pool: "Pool") -> Iterator[CondorClient]:
-    with CondorClient(CondorSettings(pool.collector, token_directory=pool.token("hydrator"))) as made:
-        yield made
 
 
 @pytest.fixture

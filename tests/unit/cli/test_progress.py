@@ -78,9 +78,6 @@ def _plain(seen: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
 
 
-COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-9]|9[0-7])[;m]")
-
-
 @pytest.mark.parametrize("command", ["plan", "once"])
 def test_progress_is_erased_at_the_end(run, planned, command):
     seen = run(command, "-c", planned)

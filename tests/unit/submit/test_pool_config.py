@@ -35,9 +35,6 @@ def expanded(weight: str = "1000000000", previous: str = DEFAULT_PRE_JOB_RANK) -
     return text
 
 
-TERM = expanded(previous="X").removesuffix(" + (X)")
-
-
 def value(job_ad: ClassAd, slot_ad: ClassAd, name="X"):
     """Return the job's attribute as the negotiator evaluates it against the slot."""
     return job_ad.lookup(name).eval(job_ad, slot_ad)

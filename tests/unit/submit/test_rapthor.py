@@ -6,7 +6,6 @@ import shlex
 import pytest
 
 from hydrator.config import SubmitSettings
-from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines
@@ -22,7 +21,6 @@ from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, DatasetState, facts, replica
 
-KEY = f'"{set_key([L1, L2])}"'
 NOTHING = {"SUBMIT_ATTRS": None, "APPEND_REQ_VANILLA": None, "APPEND_RANK_VANILLA": None}
 
 

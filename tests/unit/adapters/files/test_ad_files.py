@@ -21,10 +21,6 @@ from tests.factories import CAM, HOUR, L1, NOON, RAL, ad
 AWKWARD = Site('a/../Žilina "CZ"\\2')
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
 @pytest.fixture
 def folder(tmp_path) -> Path:
     return tmp_path / "ads"
