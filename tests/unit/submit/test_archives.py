@@ -4,8 +4,8 @@ import pytest
 
 from hydrator.config import SubmitSettings
 from hydrator.domain.model import Did
-from hydrator.submit.dataset_names.globs import expand_globs
 from hydrator.submit.dataset_names.resolver import resolve_names
+from hydrator.submit.dataset_names.search import expand_globs
 from hydrator.submit.file_lists import Listing
 from hydrator.submit.job_wrapper import is_packed
 from hydrator.submit.nearest_names import similar_names

@@ -8,8 +8,8 @@ import pytest
 from hydrator.config import Settings, parse
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site, Unseen
-from hydrator.submit.dataset_names.globs import expand_globs
 from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
+from hydrator.submit.dataset_names.search import expand_globs
 from tests.factories import replica
 from tests.memory import MemoryCatalogue
 

@@ -21,8 +21,8 @@ from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.state.store import Store
-from hydrator.submit.dataset_names.globs import Expansion, expand_globs
 from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
+from hydrator.submit.dataset_names.search import Expansion, expand_globs
 from hydrator.submit.dataset_paths import PATHS_FILE, Paths, has_file_rule, local_paths
 from hydrator.submit.file_lists import Listing, address_mismatches, list_files, single_file_notice
 from hydrator.submit.rapthor.job import JOB_PARSET, WRAPPER_FILE, RapthorRun, RunOptions, run_name
