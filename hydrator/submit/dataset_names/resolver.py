@@ -88,13 +88,6 @@ class Resolution:
             names_by_problem.setdefault(reasons[name], []).append(name)
         return [f"{', '.join(names)}: {problem}" for problem, names in names_by_problem.items()]
 
-    @property
-    def unreachable_notices(self) -> list[str]:
-        """One sentence for each catalogue that did not answer."""
-        return [
-            f"catalogue {name} did not answer: {why}" for name, why in self.unreachable_catalogues.items()
-        ]
-
 
 def resolve_names(
     names: Sequence[str],

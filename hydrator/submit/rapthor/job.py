@@ -111,14 +111,25 @@ def job_lines(
     Raises:
         ConfigError: the description cannot contain a file name or the container.
     """
-    _reject_unfit(submit.container, input_files)
+    problems = [
+        f"{name!r} cannot be a file of the job: {why}: rename the file"
+        for name in input_files
+        if (why := unfit_name_reason(name))
+    ]
+    if submit.container and (why := unfit_value_reason(submit.container)):
+        problems.append(f"the container {submit.container!r} cannot be in a submit description: {why}")
+    if problems:
+        raise ConfigError(problems)
     gpu = gpu_choice(submit, submit.gpu)
     datasets = format_count(len(set(run.dids)), "dataset")
+    plain = {"request_cpus": str(submit.cpus), "request_memory": str(mebibytes(submit.memory_gb))}
+    disk = max(1, round(submit.disk_gb * 1e9 / 2**10))  # KiB
+    requests = {**(gpu.requests if gpu else plain), "request_disk": str(disk)}
     return [
         f"# {printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
         *_command_lines(submit.container, input_files, command, should_keep_folder),
         *(f"{name} = {run.label}{ending}" for name, ending in _NAME_ENDINGS.items()),
-        *_request_lines(submit, gpu),
+        *(f"{name} = {value}" for name, value in requests.items()),
         "",
         *_attribute_lines(run, gpu, path_sites),
         "",
@@ -192,13 +203,6 @@ def _command_lines(
     ]
 
 
-def _request_lines(submit: SubmitSettings, gpu: GpuChoice | None) -> list[str]:
-    plain = {"request_cpus": str(submit.cpus), "request_memory": str(mebibytes(submit.memory_gb))}
-    disk = max(1, round(submit.disk_gb * 1e9 / 2**10))  # KiB
-    requests = {**(gpu.requests if gpu else plain), "request_disk": str(disk)}
-    return [f"{name} = {value}" for name, value in requests.items()]
-
-
 def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequence[Site] | None) -> list[str]:
     """Return the lines with the job's attributes and its rank."""
     literals = {**run.attributes, **(gpu.attributes if gpu else {})}
@@ -212,16 +216,3 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
         # also where the negotiator has no term for it; a schedd without the transform sets no rank of ours
         f"rank = {f'({rank}) + ' if rank else ''}(MY.DataLocalityRank ?: 0.0)",
     ]
-
-
-def _reject_unfit(container: str | None, input_files: Sequence[str]) -> None:
-    """Raise ConfigError if a submit description cannot contain a name."""
-    problems = [
-        f"{name!r} cannot be a file of the job: {why}: rename the file"
-        for name in input_files
-        if (why := unfit_name_reason(name))
-    ]
-    if container and (why := unfit_value_reason(container)):
-        problems.append(f"the container {container!r} cannot be in a submit description: {why}")
-    if problems:
-        raise ConfigError(problems)

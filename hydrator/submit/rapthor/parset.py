@@ -133,8 +133,8 @@ def _parse_input_globs(text: str, origin: str) -> tuple[str, ...]:
     value = lexical_cast(text)
     items = sorted(value, key=str) if isinstance(value, list | tuple | set | dict) else [value]
     problems = [
-        f"{origin}: input_ms: Rapthor reads {_format_item(item)} as a number, not as a name;"
-        " put the name in quotes"
+        f"{origin}: input_ms: Rapthor reads {item.text if isinstance(item, Angle) else repr(item)}"
+        " as a number, not as a name; put the name in quotes"
         for item in items
         if not isinstance(item, str)
     ]
@@ -145,10 +145,6 @@ def _parse_input_globs(text: str, origin: str) -> tuple[str, ...]:
         shown = " ".join(text.split())[:200]
         raise ConfigError([f"{origin}: input_ms = {shown}: names no measurement set"])
     return globs
-
-
-def _format_item(item: object) -> str:
-    return item.text if isinstance(item, Angle) else repr(item)
 
 
 def is_glob(pattern: str) -> bool:

@@ -238,9 +238,7 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
         if count:
             datasets = format_count(count, "dataset")
             print_problems(f"{search} matches nothing on this host; in the catalogues it matches {datasets}")
-    failures = [
-        f"catalogue {name} did not answer: {why}" for name, why in expansion.unreachable_catalogues.items()
-    ]
+    failures = _describe_failures(expansion.unreachable_catalogues)
     not_here = [search for search in parset.input_globs if not _glob_local_files(search)]
     exit_on_problems([hint for search in not_here if (hint := parset.missing_brackets_hint(search))])
     places = (
@@ -265,6 +263,10 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
     return expansion.names
 
 
+def _describe_failures(unreachable_catalogues: Mapping[str, str]) -> list[str]:
+    return [f"catalogue {name} did not answer: {why}" for name, why in unreachable_catalogues.items()]
+
+
 def _glob_local_files(search: str) -> Collection[str]:
     return sorted(glob.glob(search))  # noqa: PTH207 - Rapthor calls glob.glob too
 
@@ -287,7 +289,7 @@ def _check_resolution(
         f"{' and '.join(names)}: these are the same dataset, {did}, and Rapthor would read it twice"
         for did, names in resolution.names_by_shared_did.items()
     ]
-    notices, problems = resolution.unreachable_notices, resolution.problems
+    notices, problems = _describe_failures(resolution.unreachable_catalogues), resolution.problems
     if problems and not (options.allow_unknown and None not in resolution.dids.values()):
         exit_on_problems(
             [*problems_of_mode, *notices, *problems, *duplicates, *_offer_to_skip(resolution)],
