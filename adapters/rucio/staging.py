@@ -80,7 +80,8 @@ class RuleOptions:
     Args:
         pool: the name of the pool in their comments; rules with another name are not ours.
         activity: the activity of each rule; Rucio accepts only the activities of its own list.
-        storages: the RSE to which rules bring data, by site in slots; needed for a site with several disks.
+        storages: the RSE to which rules bring data, by each site in slots that data may come to; empty if the
+            site has one disk only.
         aliases: the name of each site in slots, by its name in Rucio.
     """
 
@@ -151,8 +152,8 @@ class Storages:
         return wanted
 
     def find_any(self) -> tuple[Site, str] | None:
-        """Return a site with the storage element that requests to it go to; None if no site has one."""
-        for site in sorted({site for name in self.rses for site in self.sites_of(name)}):
+        """Return a site that data may come to, with its storage element; None if no such site has one."""
+        for site in map(Site, sorted(self._options.storages)):
             with suppress(StagingRefused):
                 return site, self.choose(site)
         return None
@@ -627,7 +628,7 @@ class RucioStager:
         """
         with self._start_call():
             found, can_ask = self._storages.find_any(), None
-            note = "no site has just one disk in Rucio, so the permission to add rules is unknown"
+            note = "no site of [staging.sites] has one disk, so the permission to add rules is unknown"
             if found:
                 site, storage = found
                 did = Did(f"classad-hydrator:no-such-dataset-{uuid.uuid4().hex}")

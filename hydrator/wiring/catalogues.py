@@ -401,7 +401,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
         options = {
             "pool": staging.name,
             "activity": one.activity,
-            "storages": {name: site.storage for name, site in staging.sites.items() if site.storage},
+            "storages": {name: site.storage for name, site in staging.sites.items()},
             "aliases": dict(settings.sites.mapping.aliases),
         }
         own = _settings_in_folder(source, settings, "staging")

@@ -4,7 +4,13 @@ import pytest
 from rucio.common import exception as rucio_errors
 
 from adapters.rucio.session.settings import RucioSettings
-from adapters.rucio.session.transport import Forbidden, InvalidRequest, NotFound, ServerFault
+from adapters.rucio.session.transport import (
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    ServerFault,
+    WriteRefused,
+)
 from adapters.rucio.staging import RucioStager, RuleOptions
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did
@@ -12,6 +18,7 @@ from hydrator.domain.staging_ports import (
     RefusalKind,
     StagingKind,
     StagingOrder,
+    StagingPermissions,
     StagingQuery,
     StagingRefused,
 )
@@ -386,3 +393,16 @@ def test_server_that_answers_about_no_dataset_is_an_error(stager, client, error)
     client.list_did_rules = raising(error)
     with pytest.raises(CatalogueError):
         ask(stager, L1, L2)
+
+
+def test_the_permission_to_ask_is_probed_where_the_operator_lets_data_come_to(stager, monkeypatch):
+    """Rucio checks the quota before the dataset, and the account has one at these sites only."""
+
+    def write(call, *_, rse_expression="", **__):
+        missing = "DataIdentifierNotFound" if rse_expression else "RuleNotFound"
+        kind = "InsufficientAccountLimit" if rse_expression == "CAM-DISK" else missing
+        raise WriteRefused("rucio", kind, "no")
+
+    monkeypatch.setattr(stager._queries, "write", write)
+    stager.options.storages[RAL] = ""
+    assert stager.probe_permissions() == StagingPermissions(True, True, True)
