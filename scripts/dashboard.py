@@ -85,7 +85,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Ads sent", "ops", "timeseries",
          [(_rate("hydrator_ads_sent_total", "publisher, action"), "{{publisher}} {{action}}")]),
         ("Sent, and not read back", "short", "timeseries", [("hydrator_unconfirmed_ads", "{{publisher}}")]),
-        ("Slots without a hook", "short", "timeseries", [("hydrator_merge_slots", "{{collector}}")]),
         ("Failures to merge", "ops", "timeseries",
          [(_rate("hydrator_merge_errors_total", "collector"), "{{collector}}")]),
         ("Failures to publish", "ops", "timeseries",

@@ -92,22 +92,17 @@ def parse_slots(ads: Iterable[Mapping[str, Any]], site_attributes: Sequence[str]
     return slots
 
 
-def select_mergeable_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd]) -> list[Slot]:
-    """Return the slots without a hook, at the sites of *ads*."""
-    return [slot for slot in slots if not slot.has_hook and slot.site in ads]
-
-
 def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd]) -> list[Slot]:
     """Return slots whose content differs from the site's ad, or whose AsOf is REFRESH_SECONDS older.
 
-    Slots without content come first, ordered by their startd's last update, the newest first. The rate may
-    allow merges for the first slots only. These first slots keep the merge longest, because their startds
-    have the longest time until their next update.
+    A slot with a hook is never due. Slots without content come first, ordered by their startd's last update,
+    the newest first. The rate may allow merges for the first slots only. These first slots keep the merge
+    longest, because their startds have the longest time until their next update.
     """
     due = []
-    for slot in select_mergeable_slots(slots, ads):
-        ad = ads[slot.site]  # type: ignore[index]
-        if _is_behind(slot.as_of, ad) or not slot.has_content_of(ad):
+    for slot in slots:
+        ad = ads.get(slot.site) if slot.site and not slot.has_hook else None
+        if ad and (_is_behind(slot.as_of, ad) or not slot.has_content_of(ad)):
             due.append(slot)
     return sorted(due, key=lambda slot: (slot.advertised_site is not None, -slot.last_heard_from, slot.name))
 
@@ -229,7 +224,6 @@ class SlotMerger:
         if confirmed or not missing:
             self._unconfirmed_since.pop(collector, None)
         result = MergeResult(
-            slot_count=len(select_mergeable_slots(slots, ads)),
             confirmed_count=confirmed,
             error=self._missing_merges_reason(collector, missing) if missing and not confirmed else None,
         )

@@ -150,7 +150,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "Slots that take jobs, by site and by the slot's copy of the site ad: current, outdated or none.",
         ("site", "coverage"),
     ),
-    ("merge_slots", "Slots without a hook at sites that the daemon advertises.", ("collector",)),
     ("staging_stopped", "1 if staging asks for nothing: the operator stopped it.", ()),
     ("staging_problems", "Catalogues and parts of staging that fail now.", ()),
     ("staging_open_requests", "Requests of data that have not ended.", ("site", "kind")),
@@ -381,8 +380,6 @@ class Metrics:
         for collector, result in results.items():
             if result.error:
                 self.instruments.count("merge_errors", collector)
-            else:
-                self.instruments.set("merge_slots", result.slot_count, collector)
 
     def record_ended_jobs(self, batch: EndedJobBatch) -> None:
         """Record the starts and the waiting times of ended jobs; any thread may call this."""

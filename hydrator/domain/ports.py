@@ -156,14 +156,12 @@ class RejectionReporter(Protocol):
 class MergeResult:
     """The result of one run of a ``Merger`` at one collector.
 
-    ``slot_count`` counts the slots that the merger updates: those without a hook, at the daemon's
-    sites. The merger sent attributes to ``merged_count`` slots and removed them from
+    The merger sent attributes to ``merged_count`` slots and removed them from
     ``withdrawn_count`` slots; the collector does not acknowledge this. In ``confirmed_count`` slots the
     merger read back the attributes that its previous run sent.
     ``error`` is the reason why the run ended early.
     """
 
-    slot_count: int = 0
     merged_count: int = 0
     withdrawn_count: int = 0
     confirmed_count: int = 0

@@ -256,14 +256,13 @@ class MatchClient(DaemonClient):
         Returns:
             ``unreachable_pools``: by collector of *flock*, the reason why it did not answer.
             ``clauses``: the texts that Requirements joins by ``&&``. ``requests``: by resource, the value
-            of ``RequestCpus`` and so on. ``groups``: alike slots with their number ``slots``, an
-            ``example``, ``site``, ``advertised_site`` (DataLocalitySite), ``generation``, ``as_of``,
-            ``state``, ``partitionable``, ``theirs`` (the slots' own clauses), ``job_values`` and
-            ``slot_values`` ("true", "false", "undefined" or "error", in the order of the clauses) and
-            ``matches``. Groups of partitionable slots also have ``job_values_empty`` and
-            ``slot_values_empty``: the values if no resource of the slot were in use. ``facts`` has the values
-            of *facts*, None if a value is not a scalar. ``largest_resources`` is the most that one slot of
-            the group has of each resource.
+            of ``RequestCpus`` and so on. ``groups``: alike slots with their number ``slots``, ``site``,
+            ``advertised_site`` (DataLocalitySite), ``generation``, ``state``, ``partitionable``, ``theirs``
+            (the slots' own clauses), ``job_values`` and ``slot_values`` ("true", "false", "undefined" or
+            "error", in the order of the clauses) and ``matches``. Groups of partitionable slots also have
+            ``job_values_empty`` and ``slot_values_empty``: the values if no resource of the slot were in use.
+            ``facts`` has the values of *facts*, None if a value is not a scalar. ``largest_resources`` is the
+            most that one slot of the group has of each resource.
         """
         query = {"facts": facts, "site_attributes": site_attributes, "atomic_attributes": atomic_attributes}
         return dict(self._call("evaluate_match", job=job, flock=flock, **query))

@@ -201,8 +201,7 @@ class JobMatch:
         group = groups.get(key)
         if group is None:
             facts = [self._evaluate_scalar(fact, self._job, slot) for fact in self._facts]
-            extra = {"as_of": self._evaluate_scalar(contract.AS_OF, slot), "example": slot["Name"]}
-            group = groups[key] = {**one, "facts": facts, **extra, "slots": 0, "largest_resources": {}}
+            group = groups[key] = {**one, "facts": facts, "slots": 0, "largest_resources": {}}
         group["slots"] += 1
         for name in RESOURCES:
             for attribute in (name, f"TotalSlot{name}"):

@@ -740,10 +740,10 @@ class FakePool:
         self.judged.append(dict(job))
         self.flocked = tuple(flock)
         group = {
-            "site": "CAM", "advertised_site": None, "generation": 1, "as_of": None,
+            "site": "CAM", "advertised_site": None, "generation": 1,
             "state": "Unclaimed", "partitionable": False, "theirs": [],
             "job_values": ["false"], "slot_values": [], "matches": False, "largest_resources": {},
-            "facts": [None] * len(facts), "slots": 1, "example": "slot1@x",
+            "facts": [None] * len(facts), "slots": 1,
         }  # fmt: skip
         return {
             "clauses": [f"MY.{HERE_ATTRIBUTE}"],

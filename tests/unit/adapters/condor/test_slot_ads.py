@@ -9,7 +9,6 @@ from adapters.condor.slot_merge import (
     count_confirmed_merges,
     parse_slots,
     select_due_slots,
-    select_mergeable_slots,
     select_slots_to_withdraw,
     split_into_batches,
 )
@@ -59,7 +58,7 @@ def test_a_slot_that_cannot_be_addressed_is_left_out(missing):
 @pytest.mark.parametrize("via", ["hook", "Hook", "something new", 'strcat("ho", "ok")', 5])
 def test_slot_with_another_source_than_a_merge_is_never_merged_into(via):
     other = slot(via=via, told="CAM", generation=1)
-    assert select_mergeable_slots([other], ADS) == select_due_slots([other], ADS) == []
+    assert select_due_slots([other], ADS) == []
     assert select_slots_to_withdraw([slot(via=via, told="RAL")], {}, lambda _: True) == []
 
 
