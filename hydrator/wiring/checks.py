@@ -14,7 +14,6 @@ from hydrator.diagnostics.check.installation import (
 )
 from hydrator.diagnostics.overview.saved import load_status
 from hydrator.diagnostics.problems import LAST_CYCLE, examine_credential, find_problems
-from hydrator.domain.ads.openings import OPENINGS_REPORT, PacedCycle
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
 from hydrator.domain.text import format_duration
@@ -61,20 +60,16 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
 
 def _examine_rates(settings: Settings) -> list[Finding]:
     """Check the rates between sites; return nothing if the state is there, but cannot be read."""
-    record, paced = NetworkRecord(), PacedCycle()
+    record = NetworkRecord()
     try:
         with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
             record = store.load_report(NETWORK_REPORT, NetworkRecord) or record
-            paced = store.load_report(OPENINGS_REPORT, PacedCycle) or paced
     except StateError:
         return []
     table = RateTable(record.samples, now=system_clock(), network=settings.network)
     rates = [table.rate(each.source, each.destination) for each in table.samples]
-    opened = paced.openings.openings.items() if paced.openings else ()
-    reads = {(one.source, site) for site, names in opened for one in names.values() if one.source}
-    guessed = {source for source, site in reads if table.rate(source, site) is table.default}
     is_measured = any(rate and rate.samples for rate in rates)
-    return list(check_rates(settings.network, is_measured=is_measured, guessed_sources=guessed))
+    return list(check_rates(settings.network, is_measured=is_measured))
 
 
 def _memory_limit(file: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:

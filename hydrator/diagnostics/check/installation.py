@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,27 +74,19 @@ def check_virtual_organisations(servers: Mapping[str, tuple[str, str]]) -> Itera
             )
 
 
-def check_rates(
-    network: NetworkSettings, *, is_measured: bool, guessed_sources: Collection[Site]
-) -> Iterator[Finding]:
+def check_rates(network: NetworkSettings, *, is_measured: bool) -> Iterator[Finding]:
     """Advise if the pacing of reads has no other figure than the built-in rate.
 
     Args:
         network: the operator's rates.
-        is_measured: True if enough transfers between two sites were measured.
-        guessed_sources: sites that jobs read from, without a rate of their own.
+        is_measured: True if transfers between sites were measured.
     """
-    if "default_gbit_per_second" in network.model_fields_set:
+    if is_measured or network.model_fields_set & {"default_gbit_per_second", "links"}:
         return
-    links = "every link counts"
-    if is_measured or "links" in network.model_fields_set:
-        if not guessed_sources:
-            return
-        links = f"each link of {name_list(guessed_sources)} counts"
     yield advice(
         "network",
-        f"{links} as {network.default_gbit_per_second:g} Gb/s, the built-in rate, when jobs are let read from"
-        " elsewhere: nothing was measured yet, and no rate is configured",
+        f"every link counts as {network.default_gbit_per_second:g} Gb/s, the built-in rate, when jobs are"
+        " let read from elsewhere: nothing was measured yet, and no rate is configured",
         "set [network] default_gbit_per_second, or [[network.links]], to what jobs elsewhere can together"
         " read from a site: docs/operators/placement.md",
     )

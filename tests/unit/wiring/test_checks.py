@@ -13,7 +13,6 @@ from hydrator.config import load
 from hydrator.diagnostics.check.findings import CheckInputs, Level
 from hydrator.diagnostics.check.installation import check_memory, check_virtual_organisations
 from hydrator.diagnostics.problems import LAST_CYCLE
-from hydrator.domain.ads.openings import OPENINGS_REPORT, Opening, Openings, PacedCycle
 from hydrator.domain.model import Snapshot
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.reconcile.view import CYCLE_REPORT, CatalogueView
@@ -131,21 +130,6 @@ def test_rates_that_are_only_the_default_are_named(check_inputs, tmp_path, more,
             store.save_reports({NETWORK_REPORT: NetworkRecord(tuple(read(ended_at=at) for at in times))})
     found = [one for one in check_inputs("off", more=more).daemon_findings if one.subject == "network"]
     assert [one.level for one in found] == [Level.ADVICE] * is_named
-
-
-@pytest.mark.parametrize(
-    ("more", "is_named"),
-    [(UPLINK, True), (LINK, True), (UPLINK.replace("CAM", "RAL"), False), (f"{DEFAULT}{UPLINK}", False)],
-)
-def test_source_whose_rate_is_only_the_default_is_named_though_others_have_one(
-    check_inputs, tmp_path, more, is_named
-):
-    """The daemon lets jobs at CAM read from RAL."""
-    opened = Openings({CAM: {"t:a": Opening(8, RAL, 10**9)}})
-    with Store.open_to_write(tmp_path / "state") as store:
-        store.save_reports({OPENINGS_REPORT: PacedCycle(opened)})
-    found = [one for one in check_inputs("off", more=more).daemon_findings if one.subject == "network"]
-    assert [one.message.partition(" as ")[0] for one in found] == ["each link of RAL counts"] * is_named
 
 
 POOL = """
