@@ -21,13 +21,11 @@ class LocalityOverview:
     """The last SHOWN_DAYS days (UTC), oldest first, each with the sums of its hours.
 
     ``last_day`` and ``last_week`` are the last 24 hours and 7 days; None before the first overview.
-    ``hours`` are the hours of the last 7 days in which jobs ended, oldest first.
     """
 
     days: tuple[LocalityHour, ...] = ()
     last_day: LocalityHour | None = None
     last_week: LocalityHour | None = None
-    hours: tuple[LocalityHour, ...] = ()
 
 
 def sum_batch(batch: EndedJobBatch, snapshot: Snapshot | None, now: datetime) -> LocalityHour | None:
@@ -65,7 +63,6 @@ def build_overview(hours: Iterable[LocalityHour], now: datetime) -> LocalityOver
         tuple(_sum(by_day[day], day) for day in shown),
         _sum((hour for hour in week if now - hour.started_at <= DAY), now - DAY),
         _sum(week, now - WEEK),
-        tuple(week),
     )
 
 

@@ -6,7 +6,6 @@ The functions are pure: they take values and return HTML.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
@@ -18,44 +17,11 @@ from hydrator.reconcile.view import SiteView
 from hydrator.server.view import ServerState, view_sites
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
-from hydrator.state.reports import LocalityHour, begin_of_hour
 
 from .filters import PER_PAGE, STATES, Selection
 from .html import format_share, render_page
 from .queued_sets import build_queued_sets
 from .site import SiteRow
-
-SHOWN_HOURS: Final = 48
-"""Hours of the chart by hour, the present one included."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShareChart:
-    """A bar chart with a bar for each of *spans* that has a share; ``unit`` is days (UTC) or hours."""
-
-    spans: Sequence[LocalityHour]
-    unit: str
-
-    @property
-    def shares(self) -> list[float]:
-        """Return the known shares, oldest first; the chart is shown if there is one."""
-        return [span.share_of_jobs for span in self.spans if span.share_of_jobs is not None]
-
-    @property
-    def text(self) -> str:
-        """Return the shares in words, for a reader who does not see the chart."""
-        least, most, last = map(format_share, (min(self.shares), max(self.shares), self.shares[-1]))
-        return f"from {least} to {most} in {len(self.spans)} {self.unit}, lately {last}"
-
-
-def build_charts(overview: LocalityOverview, now: datetime) -> list[ShareChart]:
-    """Build the charts of the last SHOWN_HOURS hours and of the days; leave out one without any share."""
-    hours = [begin_of_hour(now) - timedelta(hours=age) for age in reversed(range(SHOWN_HOURS))]
-    known = {span.started_at: span for span in overview.hours}
-    by_hour = [known.get(hour) or LocalityHour(hour) for hour in hours]
-    charts = ShareChart(by_hour, "hours"), ShareChart(overview.days, "days")
-    return [chart for chart in charts if chart.shares]
-
 
 MAX_CHANGES: Final = 15
 MAX_PLACES: Final = 5
@@ -99,7 +65,7 @@ def render_overview(
         selection=selection or Selection(),
         states=STATES,
         locality=server_state.locality,
-        charts=build_charts(server_state.locality, server_state.now),
+        chart_text=_describe_chart(server_state.locality),
         arrivals=arrivals,
         arrived_bytes=sum(row.bytes * (row.share_done or 0) for row in arrivals),
         max_arrivals=MAX_ARRIVALS,
@@ -107,6 +73,15 @@ def render_overview(
         max_requests=MAX_REQUESTS,
         changes=server_state.changes[-MAX_CHANGES:][::-1],
     )
+
+
+def _describe_chart(overview: LocalityOverview) -> str:
+    """Return the shares of the days, for a reader who does not see their chart; empty without a share."""
+    shares = [day.share_of_jobs for day in overview.days if day.share_of_jobs is not None]
+    if not shares:
+        return ""
+    least, most, last = map(format_share, (min(shares), max(shares), shares[-1]))
+    return f"from {least} to {most} in {len(overview.days)} days, lately {last}"
 
 
 def _judge(need_count: int, waiting_reason: str | None) -> tuple[str, str]:

@@ -1,7 +1,6 @@
-"""The charts of shares by hour and day, and their place on the overview page."""
+"""The chart of shares by day, and its place on the overview page."""
 
 import re
-from datetime import timedelta
 
 import pytest
 
@@ -10,20 +9,19 @@ from hydrator.domain.model import Snapshot
 from hydrator.server.pages.html import build_bar
 from hydrator.server.pages.overview import render_overview
 from hydrator.state.reports import LocalityHour
-from tests.factories import HOUR, NOON, server_state
+from tests.factories import NOON, server_state
 
 TODAY = NOON.replace(hour=0)
 NOTHING = "No job with datasets has ended since the daemon began to count."
 
 
-def page(days, *hours: LocalityHour, now=NOON) -> str:
+def page(days) -> str:
     overview = LocalityOverview(
         days,
         LocalityHour(NOON - DAY, 3, 4, 1_800_000, 2_000_000),
         LocalityHour(NOON - WEEK, 520, 1040),
-        hours,
     )
-    return render_overview(server_state({}, Snapshot({}), None, None, now, locality=overview))
+    return render_overview(server_state({}, Snapshot({}), None, None, NOON, locality=overview))
 
 
 def bars(text: str) -> list[tuple[str, ...]]:
@@ -36,29 +34,17 @@ def test_day_has_a_bar_as_high_as_its_share_and_days_without_jobs_have_none():
     text = page(tuple(LocalityHour(TODAY + (n - 2) * DAY, *count) for n, count in counts))
     assert bars(text) == [("1", "1", "2026-11-19: 0 %"), ("17", "40", "2026-11-21: 100 %")]
     assert "by day: from 0 % to 100 % in 3 days, lately 100 %" in text
-    assert "by hour" not in text, "nothing is known of the last hours"
     assert NOTHING not in text
     words = " ".join(re.sub(r"<[^>]*>", " ", text).split())
     assert "75 % of 4 jobs in 24 h, 90 % of 2 MB 50 % of 1,040 jobs in 7 days" in words
 
 
-def test_hours_have_their_place_on_the_axis_and_older_ones_are_left_out():
-    ages = ((60, (1, 10)), (47, (2, 4)), (2, (0, 0)), (0, (4, 4)))
-    hours = [LocalityHour(NOON - n * HOUR, *count) for n, count in ages]
-    text = page((), *hours, now=NOON + timedelta(minutes=20))
-    assert bars(text) == [
-        ("1", "20", "2026-11-19 13:00 UTC: 50 %"),
-        ("236", "40", "2026-11-21 12:00 UTC: 100 %"),
-    ]
-    assert "by hour: from 50 % to 100 % in 48 hours, lately 100 %" in text
-
-
-def test_each_chart_has_the_time_at_both_of_its_ends():
-    days = (LocalityHour(TODAY - 29 * DAY, 2, 4), LocalityHour(TODAY, 3, 4))
-    axes = re.findall(r'<small class="axis">(.*?)</small>', page(days, LocalityHour(NOON - 2 * HOUR, 2, 4)))
-    ends = [" ".join(re.sub(r"<[^>]*>", " ", axis).split()) for axis in axes]
-    assert ends == ["1 d 23 h ago now", "2026-10-23 2026-11-21"]
-    assert '<time datetime="2026-11-19T13:00:00+00:00" data-age>' in axes[0]  # in the reader's zone
+def test_chart_has_the_day_at_both_of_its_ends():
+    (axis,) = re.findall(
+        r'<small class="axis">(.*?)</small>',
+        page((LocalityHour(TODAY - 29 * DAY, 2, 4), LocalityHour(TODAY, 3, 4))),
+    )
+    assert re.sub(r"<[^>]*>", " ", axis).split() == ["2026-10-23", "2026-11-21"]
 
 
 @pytest.mark.parametrize("days", [(), (LocalityHour(TODAY),)])
