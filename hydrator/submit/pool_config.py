@@ -21,6 +21,7 @@ from typing import Final
 
 from hydrator.config import Settings
 from hydrator.domain.ads.classad import string_literal
+from hydrator.domain.ads.contract import GPU_PREFERENCE
 from hydrator.domain.ads.dataset_sets import HASH_PATTERN, NAMES_CHARS
 from hydrator.domain.ads.expressions import (
     HERE,
@@ -76,7 +77,7 @@ OTHERS_WEIGHT: Final = "1000000000"
 _HEAD = """\
 # DataLocality ({form}), printed by `hydrator pool-config --role {role}`.
 # Put it into a file of its own that HTCondor reads last, such as /etc/condor/config.d/99-datalocality-{role}.conf, then run
-# condor_reconfig. It extends your values. To remove it, delete the file and run condor_reconfig: every value is then as
+# condor_reconfig. It extends your values (the last line of a schedd's replaces one). To remove it, delete the file and run condor_reconfig: every value is then as
 # before, and jobs already queued keep their clause until `hydrator run-anywhere` frees them.
 """
 
@@ -90,22 +91,22 @@ DATALOCALITY_NAMES = "^(?:(?=[^,]{{1,{MAX_DID_CHARS}}},)[A-Za-z0-9._/@=+~-]++:[A
 # PLAIN: the list is a list of strings, or one string, or split() of one string.
 # OPTIONS: the texts of the four options, with commas. VALUES: each of them is absent or plain.
 # JOINED: the names with commas; a string is split at commas and blanks. It is evaluated only if the list is PLAIN.
-# MACRO: Requirements or Rank has a macro, such as $(X) or $ENV(X). The transform reads and writes both, and the schedd expands
-# macros in what it writes: X could name itself, without end, or be a secret of the schedd's configuration.
+# MACRO: Requirements or Rank has a macro, such as $(X) or $ENV(X). The transform writes Requirements (and Rank, with --job-rank)
+# anew, and the schedd expands macros in what it writes: X could name itself, without end, or be a secret of its configuration.
 DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets) == "undefined")
 DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
 DATALOCALITY_OPTIONS = strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
 DATALOCALITY_VALUES = regexp("^(?:undefined|\"(?:auto|require|wait)\")?+,(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$", $(DATALOCALITY_OPTIONS), "i")
 <joined>DATALOCALITY_MACRO = regexp("[$][A-Za-z_]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
 # What may stay in a job for the negotiator and the slots, which evaluate it.
-# GPU looks at "GPUPreference;RequireGPUs" (the job's rank of slots by their GPUs, by `hydrator submit`; HTCondor's require_gpus).
-# It lets pass: no preference; or signs, numbers, strings and the listed words only. After the ; no word may begin with GPU,
-# because the preference looks at RequireGPUs, which must not look back.
-# MADE looks at OWN, our attributes of a job. It lets pass what the transform below writes: first strings and numbers, then,
-# for the rank and the clause, signs, numbers and the listed words only.
-DATALOCALITY_GPU = "^(?:;|(?![^;]*+;.*GPU)(?:[^\\w\"']|[0-9][0-9.E+]*+|\"[^\"\\\\]*+\"|(?:TARGET[.]\\w++|MY[.]RequireGPUs|countMatches|regexp|is|true|Capability|DeviceName|GlobalMemoryMb)\\b)++$)"
-DATALOCALITY_MADE = "^(?:\"[^\"\\\\]*+\"|[0-9]++|undefined)*+;(?:[^A-Za-z0-9_\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|time|true|is|undefined)\\b)*+$"
-DATALOCALITY_OWN = strcat(unparse(DataLocalityKey), unparse(DataLocalityLane), unparse(DataLocalityAnyAfter), unparse(DataLocalityMaxAge),";",unparse(DataLocalityRank),";",unparse(DataLocalityHere))
+# GPU: the job's GPUPreference, its rank of slots by their GPUs, as `hydrator submit` writes it. It looks at RequireGPUs, which
+# HTCondor makes of require_gpus; GPUS lets that pass if it has signs, numbers, strings, regexp(…) and three properties only.
+# MADE looks at OWN, our attributes of a job. It lets pass what the transform below writes: three strings or numbers, and, for
+# the rank and the clause, signs, numbers and the listed words only.
+DATALOCALITY_GPU = "^[(]*(?:TARGET[.]GPUs|countMatches[(]MY[.]RequireGPUs, ?+TARGET[.]AvailableGPUs[)]) >= [0-9]++[)]? is true[)]? [?] 1[.0E+]*+ : 0[.0E+]*+$"
+DATALOCALITY_GPUS = "^(?:[^\\w\"']|[0-9][0-9.E+]*+|\"[^\"\\\\]*+\"|(?:is|true|Capability|DeviceName|GlobalMemoryMb)\\b|regexp[(])*+$"
+DATALOCALITY_MADE = "^(?:(?:\"[^\"\\\\]*+\"|[0-9]*+|undefined);){{3}}(?:[^\\w\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|true|is|undefined)\\b|time[(])*+$"
+DATALOCALITY_OWN = strcat(unparse(DataLocalityKey),";",unparse(DataLocalityLane),";",unparse(DataLocalityAnyAfter),";",unparse(DataLocalityRank),";",unparse(DataLocalityHere))
 # Why a job is refused: the sentence for its user. WRONG: the first character that no name may have, and the names. LISTED: is
 # the list wrong, an option or a macro, or a name? WHY: there is no list, or the universe is not vanilla (5), or LISTED.
 DATALOCALITY_WRONG = strcat(regexps("^[A-Za-z0-9._:/@=+~,-]*+(.)", $(DATALOCALITY_JOINED), "with \\1: "), substr($(DATALOCALITY_JOINED), 0, 200))
@@ -128,19 +129,21 @@ _TRANSFORM = rf"""
 # --- the transform: a job with RequiredDatasets gets a key, a rank, the end of its wait and a clause
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
-   # EVALMACRO X Y gives the macro X the value of Y. The negotiator evaluates GPUPreference of every job: only a plain one stays.
-   EVALMACRO dl_gpu ! regexp($(DATALOCALITY_GPU), strcat(unparse(GPUPreference), ";", unparse(RequireGPUs)))
+   # EVALMACRO X Y gives the macro X the value of Y. The negotiator evaluates GPUPreference of every job: only ours stays.
+   EVALMACRO dl_gpu ! (regexp($(DATALOCALITY_GPU), unparse(GPUPreference)) && regexp($(DATALOCALITY_GPUS), unparse(RequireGPUs)))
    if $(dl_gpu)
       DELETE GPUPreference
    endif
    # 1. Whose job is it? One that Condor-C or a job router sent was transformed by another schedd: it stays as it is, if its
-   # texts are MADE. From all others go the attributes that slots and the negotiator evaluate, whoever wrote them.
-   EVALMACRO dl_new ! (unparse(DataLocalityTransformed) == "true" && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
+   # texts are MADE. From all others go the attributes that the negotiator and slots evaluate, whoever wrote them. (They look at the
+   # key and the lane only for jobs with our clause, and those get their own, below.)
+   EVALMACRO dl_new ! (unparse(DataLocalityTransformed) == "true" && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
    if $(dl_new)
    DELETE DataLocalityRank
    DELETE DataLocalityHere
    DELETE DataLocalityAnyAfter
-<own_csv>   # factory: the template of a late-materialized cluster; its jobs come here one by one. good: vanilla (5), a list, all is plain.
+<own_csv>   # factory: the template of a late-materialized cluster, which the schedd marks with JobFactoryId; its jobs come here one by one,
+   # and what a user marks so gets no clause and no rank. good: vanilla (5), a list, all is plain.
    # wrong: vanilla, java, parallel or vm (5, 10, 11, 13), not good, and it has a list, or an option if it is vanilla.
    EVALMACRO dl_factory unparse(JobFactoryId) == unparse(ClusterId)
    EVALMACRO dl_good unparse(JobUniverse) == "5" && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ",")) && ! $(DATALOCALITY_MACRO)
@@ -157,18 +160,19 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
       # 3. The key, by which slots know the list. hash: `hydrator submit` wrote one, and wrote it for exactly these names. Else the
       # names, if they are short, with @ before capitals, @ and ~, because ClassAd names ignore letter case. Else cluster: the
       # cluster's number, the size of the names, and the schedd's name, with which GlobalJobId begins. The daemon compares keys
-      # with lists: a key that jobs with two lists have is in no slot.
+      # with lists: a key that jobs with two lists have is in no slot, and `hydrator why` says so.
 <private>      EVALMACRO dl_hash <public>unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
       EVALMACRO dl_cluster toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", regexps("^\"([^#]++)#.*", unparse(GlobalJobId), "\\1")))
       EVALSET DataLocalityKey $(dl_hash) ? DataLocalityKey : <public>size("$(dl_names)") <= {NAMES_CHARS} ? regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg") : "$(dl_cluster)"
       DELETE DataLocalityKeyFor
-      # 4. The daemon lets the jobs of a large set start their reads lane by lane: lane 0 has half of them, 1 a quarter, and so on
-      # up to 10. The lane is the number of trailing zeros of n = ClusterId + ProcId + 1: n's lowest bit, a power of 2, is modulo
-      # 13 its place in the list. Other modes than auto have place 1, which is lane 0.
+      # 4. Where very many jobs have the same list, slots (DataLocalityAuto) let them start lane by lane: lane 0 has half of the jobs,
+      # 1 a quarter, and so on up to 10. The lane is the number of trailing zeros of n = ClusterId + ProcId + 1: n's lowest bit, a
+      # power of 2, is modulo 13 its place in the list. Other modes than auto have place 1, which is lane 0.
       EVALSET DataLocalityLane {{0,0,1,4,2,9,5,10,3,8,10,7,6}}[(DataLocality ?: "<mode>") == "auto" ? (~(ClusterId + ProcId) & (ClusterId + ProcId + 1)) % 13 : 1]
       # 5. What the job and a slot know of each other. MaxAge: the job ignores facts of a slot that are older than so many
-      # seconds (by default five missed polls and refreshes of the daemon). Rank: how long the slot would read for this job, in
-      # negative seconds, for the negotiator. Start: the schedd expands it at each start, for `hydrator why` and `report`.
+      # seconds (a quarter of an hour less than the daemon's max_age_hours). Rank: how long the slot would read for this job, in
+      # negative seconds, for the negotiator. Start: at each start the schedd writes there what the slot knew of the job's list
+      # (DataLocalityOffer, a string), for `hydrator why` and `report`.
       EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: <max_age>
       SET DataLocalityRank {JOB_RANK}
       SET DataLocalityStart {START_TEXT}
@@ -184,15 +188,15 @@ _PRIVATE = """\
       # private: the daemon must not publish one of these names, so they are no part of a key
 """
 _PLACE = f"""\
-      # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after <wait> s.
-      # auto: where the slot allows it; at slots whose daemon does not pace it, after {AUTO_WAIT_SECONDS} s.
-      # for: how long it waits (s). AnyAfter: when that ends, rounded up to a multiple of step, so that jobs share autoclusters.
-      # step: <step> s for auto without MaxWait; else half the wait up to <step> s, or a twelfth of it if that is longer.
+      # 6. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after <wait> s at least.
+      # auto: where the slot says so (Auto is true or false where the daemon paces the list, else absent: then anywhere after at
+      # least {AUTO_WAIT_SECONDS} s). for: how long it waits (s); 0 and 1: not at all. AnyAfter: when that ends, rounded up to a multiple of step,
+      # so that jobs share autoclusters. step: <step> s for auto without MaxWait; else half the wait up to <step> s, or a twelfth of
+      # it if that is longer.
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
       EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : {AUTO_WAIT_SECONDS})
       EVALMACRO dl_step $(dl_for) < 2 || isUndefined(DataLocalityMaxWait) && DataLocality != "wait" ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
-      EVALMACRO dl_ends $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
-      EVALSET DataLocalityAnyAfter DataLocality == "require" ? undefined : $(dl_ends)
+      EVALSET DataLocalityAnyAfter DataLocality == "require" ? undefined : $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
       EVALMACRO dl_here DataLocality == "require" ? "{HERE["require"]}" : "{HERE["auto"]}"
       EVALMACRO dl_here DataLocality == "wait" ? "{HERE["wait"]}" : "$(dl_here)"
       SET DataLocalityHere $(dl_here)
@@ -203,7 +207,7 @@ _PLACE = f"""\
       endif
 """
 _RANK = """\
-      # For schedds whose negotiator has no term of ours. A claim is then kept by this rank, too.
+      # For schedds whose negotiator has no term of ours: the job's own Rank counts the seconds of reading, too.
       DEFAULT Rank 0.0
       SET Rank ($(MY.Rank)) + MY.DataLocalityRank
 """
@@ -239,7 +243,7 @@ SUBMIT_REQUIREMENT_DataLocalityTransform_REASON = "the schedd did not transform 
 _LISTS = f"""
 # --- attributes that nobody can edit after the submission; the second line's: only a queue super user, or the schedd at a start
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
-PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)} MachineAttr{MACHINE_ATTRIBUTES[0]}0
+PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)} MachineAttr{MACHINE_ATTRIBUTES[0]}0 {GPU_PREFERENCE}
 # the site of the slot, which the schedd copies into the job's ad at its start, for hydrator report
 SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}
 # what the slots' expressions look at, which the schedd cannot see
@@ -247,28 +251,30 @@ ADD_SIGNIFICANT_ATTRIBUTES = $(ADD_SIGNIFICANT_ATTRIBUTES) {" ".join(SIGNIFICANT
 <limits>"""
 _MATCH_LIMITS = f"""\
 # condor_submit on this host adds the clause to Requirements of all jobs; without DataLocalityHere it is true. The jobs of a
-# cluster share what condor_submit writes. A clause that the transform has to add is stored in each job: 6 kB a job. So it is
-# where your configuration sets APPEND_REQ_VANILLA, which HTCondor uses in place of this: add the clause there, too.
+# cluster share what condor_submit writes. A clause that the transform has to add is stored in each job: 6 kB a job. If your
+# configuration sets APPEND_REQ_VANILLA, HTCondor uses that in place of this line: add the clause there, too.
 APPEND_REQUIREMENTS = ($(APPEND_REQUIREMENTS:true)) && {REQUIREMENT}
-# A schedd of 25.14 ends a user's negotiation after 20 autoclusters that match nothing. Each set of datasets is an
-# autocluster, so the user's other jobs would starve. Older schedds ignore this line. It replaces your value.
+# A schedd of 25.14 or later ends a user's negotiation after 20 autoclusters that match nothing. Each list of datasets, lane and
+# end of a wait is an autocluster, so the user's other jobs would starve. Older schedds ignore this line. It replaces your value.
 SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
 """
 
 _STARTD = """
 # A schedd that reuses a claim matches with an old copy of the slot's ad. START sees the present one, so no job starts
-# where its data has left. Only for startds with the hook: without it jobs of mode require never start here.
+# where its data has left. Only for startds with the hook (`hydrator hook`; condor_status -af DataLocalitySite shows it): without
+# it jobs of mode require never start here.
 # GlideinWMS: glideins do not read this file. Put the clause into start_expr of the frontend's groups.
 """
 
 _NEGOTIATOR = r"""
-# NEGOTIATOR_PRE_JOB_RANK chooses the slot for a job; the largest value wins. HTCondor's own looks at the size of slots. Here comes
-# before it: TERM, then GPUs as the job prefers them, then that offline ads are last.
+# NEGOTIATOR_PRE_JOB_RANK chooses the slot for a job; the largest value wins. HTCondor's own looks at the size of slots. To it come
+# TERM (by 1e9), GPUs as the job prefers them (1e8 or 0), and that offline ads are last (-4e12).
 # TERM: a job with datasets counts READ, any other BACKLOG times OTHERS_WEIGHT (set it to 0 for no effect).
 # READ: R is minus the seconds that the job would read at the slot, 0 to -800001, or below -900000 where nothing is known. READ
 # brings it to 0 to -1111: the negotiator keeps 24 bits of a rank, and the terms for the size, up to 1e8, must still count where
 # two slots have the same R.
-# BACKLOG: so many jobs, up to 1,000, wait for free slots beside the data of the slot's site. Others go elsewhere if they can.
+# BACKLOG: so many jobs, up to 1,000, wait for free slots beside the data of the slot's site, by the daemon's last word, which holds
+# until DataLocalityOpenUntil. Others go elsewhere if they can.
 DATALOCALITY_OTHERS_WEIGHT = {others_weight}
 DATALOCALITY_READ = [R = TARGET.DataLocalityRank; V = R < -850000.0 ? (R + 1800000.0) / 900.0 - 2000.0 : 1000.0 * R / (600.0 - R)].V
 DATALOCALITY_BACKLOG = (time() < MY.DataLocalityOpenUntil && MY.DataLocalityBacklog > 0) =?= true ? min({{MY.DataLocalityBacklog, 1000}}) : 0
@@ -299,7 +305,9 @@ def schedd_config(
         "joined": _SCOPED.format(scope=scope) if scope else _JOINED,
         "public": "! $(dl_private) && " if never else "",
         "private": _PRIVATE + "".join(_private_lines(never)) if never else "",
-        "own_csv": "   DELETE RequiredDatasetsCSV\n" if settings.jobs.glideinwms else "",
+        "own_csv": "   # GlideinWMS looks at the names with commas, written below.\n   DELETE RequiredDatasetsCSV\n"
+        if settings.jobs.glideinwms
+        else "",
         "csv": '      SET RequiredDatasetsCSV "$(dl_names)"\n' if settings.jobs.glideinwms else "",
         "place": "" if rank_only else _PLACE,
         "rank": _RANK if job_rank else "",

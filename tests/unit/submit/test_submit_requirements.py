@@ -234,11 +234,19 @@ def test_job_that_says_it_was_transformed_keeps_only_texts_that_a_transform_writ
         "tru",
         "'true'",
         "isE5",
+        "time",
+        "undef",
     ):
         ad = made(datasets, schedd, DataLocalityTransformed="true", **{name: wrong})
         assert fault(ad, schedd) is None
         assert texts(ad, reached) == texts(wanted, reached), wrong
         assert isinstance(ad.get("DataLocalityAnyAfter", 0), int)
+
+
+def test_no_two_texts_together_look_like_one_that_a_transform_writes():
+    said = {"DataLocalityKey": "undef", "DataLocalityLane": "ined"}
+    ad = made(DataLocalityTransformed="true", **said)
+    assert (ad["DataLocalityKey"], ad["DataLocalityLane"] in range(11)) == (names_key([A, B]), True)
 
 
 def texts(ad: ClassAd, names: set[str]) -> dict[str, str]:
@@ -266,6 +274,10 @@ def test_preference_of_gpus_stays_only_if_nothing_in_it_refers_to_the_job(datase
         ("MY.GPUPreference", "true"),
         (f"{bare} + X", "true"),
         ("'GPUPreference'", "true"),
+        ("Capability", "true"),
+        ("1e300", "true"),
+        (properties, "TARGET.gpupreference"),
+        (properties, "regexp"),
         (properties, "false ? {} : RequireGPUs"),
         (properties, "MY.RequireGPUs"),
         (properties, "Capability > 1 && X"),
