@@ -238,13 +238,6 @@ def test_a_setting_without_a_value_is_none(connect: Connect):
     assert connect().config_of("schedd", ["FLOCK_COLLECTOR_HOSTS"]) == {"FLOCK_COLLECTOR_HOSTS": None}
 
 
-def test_slots_are_counted_by_the_first_name_of_their_site(connect: Connect, pool: "Pool"):
-    client = connect()
-    sites = {site.name for site in pool.sites}
-    assert set(client.slots_by_site(["GLIDEIN_NoSuchName", "GLIDEIN_Site"])) == sites
-    assert set(client.slots_by_site(["GLIDEIN_NoSuchName"])) == {""}
-
-
 def test_bad_constraint_is_rejected_with_its_text(connect: Connect):
     with pytest.raises(ConfigError, match=r"not a ClassAd expression: Cpus >"):
         connect().slots(["Name"], "Cpus >")

@@ -1,7 +1,6 @@
 """Calls to a pool's collectors and schedds, and matches of jobs with slots, made in the child process."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -86,13 +85,6 @@ class CollectorClient(DaemonClient):
         if long := [name for name in attributes if name.lower() in _LONG_NAMES]:
             raise ValueError(f"attributes whose values are too long for a query of slots: {', '.join(long)}")
         return list(self._call("slots", attributes=attributes, constraint=constraint, collector=collector))
-
-    def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
-        """Count slots by site. The first of *attributes* that a slot has is its site; "" without one."""
-        sites = (
-            next((str(ad[name]) for name in attributes if ad[name]), "") for ad in self.slots(attributes)
-        )
-        return dict(sorted(Counter(sites).items()))
 
     def collectors(self) -> list[str]:
         """Return the addresses of all configured collectors, ordered, without querying a collector."""

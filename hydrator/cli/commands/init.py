@@ -7,11 +7,12 @@ Before the command writes the file, it tests the settings at the pool and the ca
 import json
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -20,8 +21,10 @@ from hydrator.cli.output.new_files import write_new_file
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.model import Site
-from hydrator.domain.text import format_count
+
+if TYPE_CHECKING:
+    from hydrator.config import Settings
+    from hydrator.diagnostics.check.findings import Finding
 
 DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
@@ -31,54 +34,41 @@ CatalogueKind = Literal["file", "rucio", "dmapi"]
 LoginMethod = Literal["userpass", "token", "oidc", "x509", "none"]
 """Method by which the daemon logs in to the catalogue."""
 
-_REQUIRED_KEYS: Mapping[CatalogueKind, Mapping[str, str]] = {
-    "file": {"path": "The list of datasets, TOML or JSON"},
-    "rucio": {"url": "The server's URL", "account": "The account"},
-    "dmapi": {"url": "The server's URL, with /api/v1"},
-}
-"""By kind, the required keys and the questions that ask for them."""
-_LOGIN_METHODS: Mapping[CatalogueKind, Sequence[LoginMethod]] = {
+_LOGIN_METHODS: Mapping[str, Sequence[str]] = {
     "file": ("none",),
     "rucio": ("userpass", "token", "oidc", "x509"),
     "dmapi": ("token", "oidc", "none"),
 }
-_LOGIN_REQUIRED_KEYS: Mapping[LoginMethod, Mapping[str, str]] = {
-    "userpass": {"username": "The user name", "password_file": "The file with the password"},
-    "token": {"token_file": "The file with the token, which you must renew"},
-    "oidc": {
-        "token_url": "The identity provider's token URL",
-        "client_id": "The client's id at the identity provider",
-        "client_secret_file": "The file with the client's secret",
-    },
-    "x509": {"client_cert": "The file with the certificate or proxy"},
-    "none": {},
+_REQUIRED_KEYS: Mapping[str, Sequence[str]] = {
+    "file": ("path",),
+    "rucio": ("url", "account"),
+    "dmapi": ("url",),
+    "userpass": ("username", "password_file"),
+    "token": ("token_file",),
+    "oidc": ("token_url", "client_id", "client_secret_file"),
+    "x509": ("client_cert",),
+    "none": (),
 }
+"""The keys of [[catalogue]] that ``hydrator init`` asks for, by type and by login method."""
 _OPTIONAL_KEYS: Mapping[str, Sequence[str]] = {
     "rucio": ("ca_cert",),
     "dmapi": ("ca_cert", "site_capabilities"),
     "x509": ("client_key",),
 }
-"""Keys for which ``hydrator init`` has options, but does not ask; by kind, or by login method."""
-_CATALOGUE_KEYS = frozenset(
-    key
-    for keys in (*_REQUIRED_KEYS.values(), *_LOGIN_REQUIRED_KEYS.values(), *_OPTIONAL_KEYS.values())
-    for key in keys
-)
-_Choice = TypeVar("_Choice", bound=str)
-
+"""Keys for which ``hydrator init`` has options, but does not ask."""
 _LINK_QUESTION = "What jobs at other sites can together read from one site, in Gb/s"
 _WHEN_IT_PAYS = (
     "it pays where links are busy: (bytes of a job / uplink) / (its run time) x (cores of the pool / 12)"
     " above 0.2; see docs/operators/placement.md"
 )
 
-Prompt = Callable[[str, str], str]
-"""A function that takes the name of an option and a question, and returns the user's answer."""
-
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Options of ``hydrator init``; an option that sets a key of [[catalogue]] has the name of this key."""
+    """Options of ``hydrator init``.
+
+    An option that sets a key of [[catalogue]] has the name of this key, and its help is the question.
+    """
 
     config: Annotated[
         Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The file to write.")
@@ -95,14 +85,14 @@ class InitOptions:
     ] = None
     catalogue: Annotated[CatalogueKind | None, typer.Option(help="Type of the catalogue.")] = None
     path: Annotated[str | None, typer.Option(help="For file: the list of datasets, TOML or JSON.")] = None
-    url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the server's URL.")] = None
+    url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the URL; dmapi's has /api/v1.")] = None
     account: Annotated[str | None, typer.Option(help="For rucio: the account.")] = None
     auth: Annotated[
         LoginMethod | None, typer.Option(help="Login at the catalogue; default: by the options below.")
     ] = None
     username: Annotated[str | None, typer.Option(help="For userpass: the user name.")] = None
     password_file: Annotated[str | None, typer.Option(help="For userpass: file with the password.")] = None
-    token_file: Annotated[str | None, typer.Option(help="For token: file with it; you must renew it.")] = None
+    token_file: Annotated[str | None, typer.Option(help="For token: file of the token; you renew it.")] = None
     token_url: Annotated[str | None, typer.Option(help="For oidc: the provider's token URL.")] = None
     client_id: Annotated[str | None, typer.Option(help="For oidc: the client's id.")] = None
     client_secret_file: Annotated[str | None, typer.Option(help="For oidc: file with the secret.")] = None
@@ -126,9 +116,15 @@ class InitOptions:
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False
 
     @property
+    def is_quiet(self) -> bool:
+        """True if the command may not ask questions."""
+        return self.yes or not sys.stdin.isatty()
+
+    @property
     def catalogue_values(self) -> dict[str, str]:
-        """Return the options that set keys of [[catalogue]], with the values that the user gave."""
-        return {key: value for key, value in vars(self).items() if key in _CATALOGUE_KEYS and value}
+        """The options that set keys of [[catalogue]], with the values that the user gave."""
+        keys = {key for each in (*_REQUIRED_KEYS.values(), *_OPTIONAL_KEYS.values()) for key in each}
+        return {key: value for key, value in vars(self).items() if key in keys and value}
 
 
 def init(options: InitOptions) -> None:
@@ -137,21 +133,18 @@ def init(options: InitOptions) -> None:
     The command queries the pool and the catalogue, prompts for the rest, and never overwrites a file.
     `hydrator check` lists what else the installation needs.
     """
+    from hydrator.cli.output.tables import print_findings
     from hydrator.config import parse
 
     config = options.config
     if config.exists():
         raise ConfigError([f"init: {config} exists and is not overwritten: name another file with -c"])
-    is_quiet = options.yes or not sys.stdin.isatty()
-    data = build_data(options, _build_prompt(is_quiet=is_quiet))
-    if options.gbit_per_second is None and not is_quiet:
-        data |= _build_network(typer.prompt(_LINK_QUESTION, default=1.0))
-    text = format_toml(data)
+    text = format_toml(_build_sections(options))
     settings = parse(tomllib.loads(text), folder=config.parent.absolute(), origin="init")
     if not options.untried:
         with show_progress("asking the pool and the catalogue"):
-            messages = _query_pool_and_catalogues(settings)
-        print_problems(*messages)
+            findings = _query_pool_and_catalogues(settings)
+        print_findings(findings)
     _write_config(config, text)
     print(f"wrote {config}")
     print_problems(_WHEN_IT_PAYS)
@@ -161,11 +154,11 @@ def init(options: InitOptions) -> None:
 init_command = command_of(InitOptions, init)
 
 
-def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
-    """Build the sections of the configuration from *options*; *prompt* asks the user for missing values.
+def _build_sections(options: InitOptions) -> dict[str, Any]:
+    """Build the sections of the configuration from *options*, and from the user's answers.
 
     Raises:
-        ConfigError: a value is missing and prompts are off, or an option does not fit the catalogue.
+        ConfigError: a value is missing and the command is quiet, or an option does not fit the catalogue.
     """
     pool = {
         "collector": options.collector,
@@ -173,140 +166,95 @@ def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
         "token_directory": options.token_directory,
     }
     site_attribute, state_dir = options.site_attribute, options.state_dir
-    data: dict[str, Any] = {
+    sections: dict[str, Any] = {
         "daemon": {"state_dir": state_dir},
         "htcondor": {key: str(value) for key, value in pool.items() if value is not None},
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
-        **_build_catalogue_sections(options, prompt),
-        **_build_network(options.gbit_per_second),
+        **_build_catalogue_sections(options),
     }
+    gbit_per_second = options.gbit_per_second
+    if gbit_per_second is None and not options.is_quiet:
+        gbit_per_second = typer.prompt(_LINK_QUESTION, default=1.0)
+    if gbit_per_second is not None:
+        sections["network"] = {"default_gbit_per_second": gbit_per_second}
     if state_dir != DEFAULT_STATE_DIR:  # another daemon may publish its ads in the default folder
-        data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
-    return data
+        sections["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
+    return sections
 
 
-def _build_network(gbit_per_second: float | None) -> dict[str, Any]:
-    return {"network": {"default_gbit_per_second": gbit_per_second}} if gbit_per_second is not None else {}
-
-
-def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
+def _build_catalogue_sections(options: InitOptions) -> dict[str, Any]:
     """Build the section [[catalogue]], and [site_capabilities] if the user gave its URL.
 
-    A URL without --catalogue means Rucio. Without --auth, the other options determine the login method.
-    If no method or several methods fit these options, *prompt* asks for the method.
+    A URL without --catalogue means Rucio. Without --auth, the other options determine the login method. If no
+    method or several methods fit these options, ask for the method.
     """
     given_values = options.catalogue_values
-    kind = options.catalogue or ("rucio" if options.url else None)
-    kind = kind or _prompt_choice(prompt, "--catalogue", "The catalogue", tuple(_REQUIRED_KEYS))
-    values = _collect_values(_REQUIRED_KEYS[kind], given_values, prompt)
-    method = _choose_login_method(kind, options.auth, given_values, prompt)
-    login_keys = _LOGIN_REQUIRED_KEYS[method]
+    kind: str | None = options.catalogue or ("rucio" if options.url else None)
+    kind = kind or _ask(options, "catalogue", f"the catalogue ({', '.join(_LOGIN_METHODS)})")
+    if kind not in _LOGIN_METHODS:
+        raise ConfigError([f"init: --catalogue {kind}: use one of {', '.join(_LOGIN_METHODS)}"])
+    methods = _LOGIN_METHODS[kind]
+    listed_methods = ", ".join(methods)
+    candidates = [one for one in methods if given_values.keys() & _REQUIRED_KEYS[one]] or methods
+    method = options.auth or (candidates[0] if len(candidates) == 1 else None)
+    method = method or _ask(options, "auth", f"how the daemon logs in to the catalogue ({listed_methods})")
+    if method not in methods:
+        raise ConfigError([f"init: --auth {method}: --catalogue {kind} supports {listed_methods}"])
+    required_keys = (*_REQUIRED_KEYS[kind], *_REQUIRED_KEYS[method])
     optional_keys = (*_OPTIONAL_KEYS.get(method, ()), *_OPTIONAL_KEYS.get(kind, ()))
-    valid_keys = {*_REQUIRED_KEYS[kind], *login_keys, *optional_keys}
-    if foreign_options := [_option_name(key) for key in given_values if key not in valid_keys]:
-        by = f" with --auth {method}" if len(_LOGIN_METHODS[kind]) > 1 else ""
-        raise ConfigError([f"init: {', '.join(foreign_options)}: not valid with --catalogue {kind}{by}"])
-    values |= _collect_values(login_keys, given_values, prompt)
-    values |= {key: given_values[key] for key in optional_keys if key in given_values}
+    if foreign_keys := given_values.keys() - {*required_keys, *optional_keys}:
+        by = f" with --auth {method}" if len(methods) > 1 else ""
+        names = ", ".join(map(_option_name, sorted(foreign_keys)))
+        raise ConfigError([f"init: {names}: not valid with --catalogue {kind}{by}"])
+    values = {key: given_values.pop(key, "") or _ask(options, key) for key in required_keys} | given_values
     capabilities = values.pop("site_capabilities", None)
     auth = {"auth": method} if kind == "rucio" and method != "userpass" else {}
     sections: dict[str, Any] = {"catalogue": [{"type": kind, "name": kind, **auth, **values}]}
     if capabilities:  # the daemon uses the same credentials at Site Capabilities and at the catalogue
-        identity = {key: values[key] for key in [*login_keys, "ca_cert"] if key in values}
+        identity = {key: values[key] for key in (*_REQUIRED_KEYS[method], "ca_cert") if key in values}
         sections["site_capabilities"] = {"url": capabilities, **identity}
     return sections
 
 
-def _collect_values(
-    questions: Mapping[str, str], given_values: Mapping[str, str], prompt: Prompt
-) -> dict[str, str]:
-    return {
-        key: given_values.get(key) or prompt(_option_name(key), words) for key, words in questions.items()
-    }
+def _ask(options: InitOptions, key: str, question: str | None = None) -> str:
+    """Ask the user for the value of the option *key*, with its help as the question.
 
-
-def _choose_login_method(
-    kind: CatalogueKind, method: LoginMethod | None, given_values: Mapping[str, str], prompt: Prompt
-) -> LoginMethod:
-    methods = _LOGIN_METHODS[kind]
-    if method is not None and method not in methods:
-        raise ConfigError([f"init: --auth {method}: --catalogue {kind} supports {', '.join(methods)}"])
-    candidates = [one for one in methods if _LOGIN_REQUIRED_KEYS[one].keys() & given_values.keys()] or methods
-    if method or len(candidates) == 1:
-        return method or candidates[0]
-    return _prompt_choice(prompt, "--auth", "How the daemon logs in to the catalogue", methods)
-
-
-def _prompt_choice(prompt: Prompt, option: str, question: str, choices: Sequence[_Choice]) -> _Choice:
-    listed = ", ".join(choices)
-    word = prompt(option, f"{question} ({listed})")
-    for one in choices:
-        if one == word:
-            return one
-    raise ConfigError([f"init: {option} {word!r}: use one of {listed}"])
+    Raises:
+        ConfigError: the command is quiet; the message names the option.
+    """
+    if question is None:
+        help_text = signature(InitOptions).parameters[key].annotation.__metadata__[0].help
+        question = help_text.partition(": ")[2].removesuffix(".")
+    if options.is_quiet:
+        raise ConfigError([f"init: give the option {_option_name(key)}: {question}"])
+    return str(typer.prompt(question[0].upper() + question[1:])).strip()
 
 
 def _option_name(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
-    """Return a function that asks the user for a value.
-
-    If *is_quiet*, the returned function asks nothing: it raises an error that names the missing option.
-    """
-
-    def ask(option: str, words: str) -> str:
-        if is_quiet:
-            raise ConfigError([f"init: give the option {option}: {words[0].lower()}{words[1:]}"])
-        return str(typer.prompt(words)).strip()
-
-    return ask
-
-
-def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, imported late
-    """Query the pool and the catalogues; return sentences about their answers.
+def _query_pool_and_catalogues(settings: "Settings") -> "list[Finding]":
+    """Query the pool and the catalogues; return what `hydrator check` says about their answers.
 
     Raises:
         PoolError, CatalogueError: the pool or a catalogue does not answer; the command then writes no file.
     """
-    from hydrator.diagnostics.check.findings import name_list
     from hydrator.diagnostics.check.installation import check_catalogue
+    from hydrator.diagnostics.check.slots import check_sites_of_slots, read_slots
     from hydrator.wiring import system_clock
     from hydrator.wiring.assembly import assemble
 
+    attributes = settings.sites.slot_attributes
     with closing(assemble(settings, system_clock)) as parts:
-        slots = _count_slots_by_site(parts.pool.client, settings)
-        sites: set[Site] = set()
-        findings = [one for each in parts.catalogues for one in check_catalogue(each, sites)]
-    pool_sites = {name for name in slots if name}
-    there = f"{format_count(len(pool_sites), 'site')}{': ' if pool_sites else ''}{name_list(pool_sites)}"
-    messages = [f"the pool has {format_count(sum(slots.values()), 'slot')} at {there}"]
-    if siteless := slots.get("", 0):
-        names = ", ".join(settings.sites.slot_attributes)
-        messages.append(
-            f"{format_count(siteless, 'slot')} of the pool have no site in the attributes {names}:"
-            " name the slots' attribute with --site-attribute"
-        )
-    messages += [
-        f"catalogue {one.subject}: {': '.join(filter(None, (one.message, one.todo)))}" for one in findings
-    ]
-    if pool_sites and sites and not pool_sites & sites:
-        messages.append(
-            "the pool and the catalogue have no site name in common: set [sites.aliases],"
-            " see docs/operators/sites.md"
-        )
-    return messages
-
-
-def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # noqa: ANN401 - a class imported late
-    try:
-        return client.slots_by_site(settings.sites.slot_attributes) if client else {}
-    except PoolError as error:
-        if settings.htcondor.collector:
-            raise
-        hint = "give --collector HOST, or --untried to query no pool"
-        raise PoolError(error.daemon, f"{error.reason}; {hint}") from error
+        findings = [one for each in parts.catalogues for one in check_catalogue(each, set())]
+        try:
+            if client := parts.pool.client:
+                findings += check_sites_of_slots(read_slots(client, attributes), attributes)
+        except PoolError as error:
+            hint = "give --collector HOST, or --untried to query no pool"
+            raise PoolError(error.daemon, f"{error.reason}; {hint}") from error
+    return findings
 
 
 def format_toml(data: Mapping[str, Any]) -> str:

@@ -92,7 +92,7 @@ def test_init_overwrites_no_file(folder):
     [
         ([], "give the option --catalogue: "),
         (["--catalogue", "file"], "give the option --path: "),
-        (["--url", "https://rucio.example.org"], "give the option --account: "),
+        (["--url", "https://rucio.example.org", "--username", "u"], "give the option --account: the account"),
         (["--catalogue", "file", "--path", "x", "--account", "y"], "not valid with --catalogue file"),
         (
             ["--url", "https://rucio.example.org", "--account", "a"],
