@@ -21,7 +21,7 @@ from hydrator.domain.model import Did, Site, SiteAd, to_unix
 from .dataset_query import (
     MAX_NAME_COMPARED,
     find_similar_sites,
-    parse_dataset_query,
+    parse_dids,
     parse_patterns,
     parse_set_keys,
 )
@@ -141,14 +141,12 @@ class StateRoutes:
         return _answer(request, state, sites=rows)
 
     def datasets(self, request: Request) -> Response:
-        """List the datasets in `did=…&did=…`, else all demanded ones in pages, the next with `after=…`."""
-        query = parse_dataset_query(request.scope["query_string"])
+        """List the datasets in `did=…&did=…`."""
+        dids = parse_dids(request.scope["query_string"])
         state = self.get_state()
         if state.knowledge is None:
             raise _not_read_yet(state)
-        dids, next_after = query.page(state.demand.dids)
-        rows = view_datasets(state, state.knowledge, dids, is_named=bool(query.dids))
-        return _answer(request, state, datasets=rows, next=next_after)
+        return _answer(request, state, datasets=view_datasets(state, state.knowledge, sorted(dids)))
 
     def sets(self, request: Request) -> Response:
         """List the sets of datasets that queued jobs need; with `key=…&key=…`, only these sets."""

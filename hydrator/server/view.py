@@ -140,16 +140,9 @@ def _view_ad(site: SiteView, state: ServerState) -> SiteView:
     )
 
 
-def view_datasets(
-    state: ServerState, knowledge: DaemonKnowledge, dids: Sequence[Did], *, is_named: bool = False
-) -> list[DatasetView]:
-    """Return the entries of *dids*.
-
-    If the query names them, they have paths, and similar names for datasets that are at no site.
-    """
+def view_datasets(state: ServerState, knowledge: DaemonKnowledge, dids: Sequence[Did]) -> list[DatasetView]:
+    """Return the entries of *dids*, with paths, and similar names for datasets that are at no site."""
     unseen = state.cycle.demand.unseen if state.cycle else {}
-    if not is_named:
-        return build_datasets(dids, knowledge, state.demand, unseen)
     rows = build_datasets(dids, add_similar_names(knowledge, dids), state.demand, unseen)
     public = [did for did in dids if not matches_any(did, state.demand.never)]
     paths = unlisted_paths(state.storage, public)

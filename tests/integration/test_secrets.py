@@ -72,7 +72,7 @@ def test_secrets_are_read_from_credentials_and_printed_nowhere(running):
     headers = {"Authorization": f"Bearer {token}"}
 
     def listed() -> list[str]:
-        rows = running.get("/v1/datasets", headers=headers).json()["datasets"]
+        rows = running.get(f"/v1/datasets?did={SHOWN}&did={CANARY}", headers=headers).json()["datasets"]
         return [row["did"] for row in rows if row["sites"]]
 
     wait_for(listed, "the daemon to serve the public dataset")

@@ -57,7 +57,7 @@ def shown_texts(report: CycleReport, publisher: MemoryPublisher) -> Iterator[str
     yield unmarked(generate_latest(registry).decode())
     yield unmarked(str(view_sets(state)))
     assert state.knowledge
-    yield str(view_datasets(state, state.knowledge, sorted(report.demand.dids), is_named=True))
+    yield str(view_datasets(state, state.knowledge, sorted(report.demand.dids)))
     yield unmarked(render_overview(state))
 
 

@@ -211,7 +211,7 @@ def test_site_token_without_an_ad_sees_no_names_of_other_sites(served, made):
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize("path", ["/", "/v1/sites", "/v1/datasets", "/metrics", "/v1/sites/CAM/ad"])
+@pytest.mark.parametrize("path", ["/", "/v1/sites", "/v1/datasets?did=a:b", "/metrics", "/v1/sites/CAM/ad"])
 def test_everything_but_health_asks_for_a_token(served, path):
     answer = served(path)
     assert answer.status_code == 401

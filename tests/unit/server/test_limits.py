@@ -332,7 +332,7 @@ def test_no_length_lets_a_body_in(size):
 # names
 
 
-def called(server, host: str, path="/v1/datasets") -> int:
+def called(server, host: str, path="/v1/sites") -> int:
     return ask(server, path, Host=host).status_code
 
 
