@@ -1,12 +1,11 @@
-"""A catalogue in its worker: reduce a survey to one row for each dataset and site, and send it in parts.
+"""A catalogue in its worker: send a survey in parts, as rows that refer to names by index.
 
 A part has the rows of some 500 datasets. A row without a change since the last poll is sent as a name only.
 :mod:`adapters.catalogue_client` is the other end. This module imports little, for each worker has it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,7 +18,7 @@ from hydrator.domain.errors import (
     CatalogueUnreachable,
     ConfigError,
 )
-from hydrator.domain.model import DatasetState, Did, Provenance, Replica, Seen, Site, Survey, Unseen
+from hydrator.domain.model import DatasetState, Did, Provenance, Replica, Seen, Survey, Unseen
 from hydrator.domain.ports import Catalogue, TokenValidity
 
 _DIDS_PER_PART = 500
@@ -30,23 +29,6 @@ STATES = tuple(DatasetState)
 """The best state is first."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-
-def best_by_site(replicas: Iterable[Replica]) -> dict[Site, Replica]:
-    """Return the best replica of each site; if it is not complete, with the largest fraction at the site."""
-    best: dict[Site, Replica] = {}
-    for replica in replicas:
-        other = best.get(replica.site)
-        if other is None:
-            best[replica.site] = replica
-            continue
-        is_better = STATES.index(replica.state) < STATES.index(other.state)
-        chosen = replica if is_better else other
-        if chosen.state is not DatasetState.AVAILABLE:
-            shares = [share for share in (replica.fraction, other.fraction) if share is not None]
-            chosen = replace(chosen, fraction=max(shares, default=None))
-        best[replica.site] = chosen
-    return best
 
 
 def to_micros(at: datetime) -> int:
@@ -83,12 +65,12 @@ class _PartBuilder:
         provenances = len(self._provenances)
         replicas = [
             (
-                self._names.setdefault(site, len(self._names)),
+                self._names.setdefault(replica.site, len(self._names)),
                 STATES.index(replica.state),
                 replica.fraction,
                 self._index(replica),
             )
-            for site, replica in best_by_site(seen.replicas).items()
+            for replica in seen.replicas
         ]
         unreachable = [self._names.setdefault(site, len(self._names)) for site in seen.unreachable_sites]
         variants = list(seen.case_variants)

@@ -36,6 +36,6 @@ def test_init_writes_a_configuration_from_rucio_that_passes_check(installed, ruc
     catalogue = ["--url", source.url, "--account", source.account, *login]
     pool = ["--condor-config", str(ours.htcondor.config_file), "--state-dir", str(installed.home / "first")]
     made = installed.run("init", "--config", str(new), "--yes", *catalogue, *pool)
-    assert "catalogue rucio: answers, and covers" in made.stderr
+    assert "answers, and covers" in made.stdout
     checked = installed.run("check", "--config", str(new), "--json")
     assert [row for row in json.loads(checked.stdout) if row["level"] == "fail"] == []

@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapters.catalogue_client import MAX_FOUND, WorkerCatalogue
-from adapters.catalogue_server import CatalogueServer, best_by_site
+from adapters.catalogue_server import CatalogueServer
 from adapters.worker import Message, WorkerFailed, WorkerRefused
 from hydrator.domain.bugs import WorkerBug, describe_bug
 from hydrator.domain.errors import (
@@ -21,9 +19,9 @@ from hydrator.domain.errors import (
     CatalogueUnreachable,
     ConfigError,
 )
-from hydrator.domain.model import DatasetState, Did, Provenance, Replica, Seen, Survey, Unseen
+from hydrator.domain.model import Did, Provenance, Seen, Survey, Unseen
 from hydrator.domain.ports import TokenValidity
-from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, facts, replica
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, replica
 
 THOUSAND = frozenset(Did(f"lofar:L{n}") for n in range(1000))
 
@@ -168,21 +166,11 @@ def proxy(
     return WorkerCatalogue("told", worker, 60, **options), worker
 
 
-STATES = st.sampled_from(DatasetState)
-SHARES = st.none() | st.floats(0, 1)
-REPLICAS = st.lists(st.builds(Replica, st.just(L1), st.sampled_from([CAM, RAL, OSO]), STATES, SHARES))
-
-
-@given(REPLICAS)
-def test_best_replicas_of_sites_give_the_same_facts_as_all_replicas(replicas):
-    assert facts(*best_by_site(replicas).values(), asked=[L1]) == facts(*replicas, asked=[L1])
-
-
 def test_survey_arrives_as_the_catalogue_gave_it():
     why = Provenance("whole; rule r ends", "r", "ann", NOON, NOON + HOUR)
     told = Told(
         {
-            L1: Seen(NOON, (replace(replica(), storage="D", provenance=why),), 7, frozenset({RAL})),
+            L1: Seen(NOON, (replace(replica(), storage="D", provenance=why), replica()), 7, frozenset({RAL})),
             L2: Seen(NOON - HOUR, (), None, frozenset(), frozenset({Did("lofar:l2")})),
             Did("lofar:L3"): Unseen("the server is away"),
         }
