@@ -8,15 +8,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from hydrator.domain.model import Site, Unseen, from_unix
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
-from hydrator.domain.ports import Clock, EndedJobs, StepReporter
+from hydrator.domain.ports import Clock, EndedJobs, StepReporter, take_turns
 from hydrator.domain.untrusted import valid_integer, valid_number, valid_time
 
 from .bindings.client import QueueClient
-from .bindings.library import Ad, choose_misses_fairly
+from .bindings.library import MAX_MISS_CHARS, MAX_MISSES_OF_JOB, Ad
 from .schedd_rounds import ScheddRounds
 
 MAX_ENDED_JOBS = 20_000
@@ -67,6 +68,34 @@ class BufferedMisses(ReportBuffer):
         return choose_misses_fairly(((row["User"], row["misses"]) for row in self.take()), MAX_MISSES)
 
 
+def choose_misses_fairly(reports: Iterable[tuple[str, Sequence[str]]], max_misses: int) -> list[list[str]]:
+    """Choose *max_misses* misses, so that one user with many misses does not displace other users.
+
+    The users take turns. The newest miss of each dataset and site comes first; older misses of the same
+    dataset and site come last, if there is room.
+
+    Args:
+        reports: the user and the misses of each job; a miss is a text ``WHEN DID,DID,+N SITE``.
+        max_misses: 1 or more.
+    """
+    texts = [(user, text[:MAX_MISS_CHARS]) for user, its in reports for text in its[:MAX_MISSES_OF_JOB]]
+    newest: dict[tuple[str, str], tuple[str, str]] = {}
+    repeats = []
+    for user, text in sorted(texts, key=lambda row: _miss_time(row[1]), reverse=True):
+        subject = user, text.partition(" ")[2]
+        if subject in newest:
+            repeats.append((user, text))
+        else:
+            newest[subject] = user, text
+    chosen = [*take_turns(newest.values(), itemgetter(0)), *repeats]
+    return [[text] for _, text in chosen[:max_misses]]
+
+
+def _miss_time(text: str) -> int:
+    digits = text.partition(" ")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 11 else 0
+
+
 class WrapperReports(ReportBuffer):
     """A ``TransferLog`` of the rates that the job wrapper measured, from ChirpDataLocalityReads of jobs."""
 
@@ -85,7 +114,7 @@ class WrapperReports(ReportBuffer):
         """Do nothing: no connection is open."""
 
 
-class ScheddHistory(ScheddRounds):
+class HistoryRounds(ScheddRounds):
     """A ``JobHistory`` port: query each schedd's history, for at most *max_jobs* jobs at a time.
 
     For a period with more jobs it queries shorter periods, until it has *max_history_jobs* jobs.

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from adapters.condor.bindings.client import CondorClient
 from adapters.condor.bindings.process import CondorSettings
-from adapters.condor.job_history import BufferedMisses, ReportBuffer, ScheddHistory, WrapperReports
+from adapters.condor.job_history import BufferedMisses, HistoryRounds, ReportBuffer, WrapperReports
 from adapters.condor.pool_load import CondorPool, ScheddClusters
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings
@@ -175,4 +175,4 @@ def build_job_history(
     """
     client = build_condor_client(settings.htcondor)
     site_attributes = dict.fromkeys((contract.SITE, *settings.sites.slot_attributes))
-    return ScheddHistory(client, clock, tuple(site_attributes), reporter=reporter, buffers=buffers)
+    return HistoryRounds(client, clock, tuple(site_attributes), reporter=reporter, buffers=buffers)

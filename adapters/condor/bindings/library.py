@@ -9,7 +9,7 @@ In a value, ``undefined`` and ``error`` are members of an integer enumeration.
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
@@ -81,43 +81,6 @@ def read_strings(ad: Any, attribute: str) -> list[str]:
     """Return the strings in a list attribute. The value is untrusted: any job's owner can set it."""
     value = read_plain(ad, attribute)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
-def choose_misses_fairly(reports: Iterable[tuple[str, Sequence[str]]], max_misses: int) -> list[list[str]]:
-    """Choose *max_misses* misses, so that one user with many misses does not displace other users.
-
-    The users take turns. The newest miss of each dataset and site comes first; older misses of the same
-    dataset and site come last, if there is room.
-
-    Args:
-        reports: the user and the misses of each job; a miss is a text ``WHEN DID,DID,+N SITE``.
-        max_misses: 1 or more.
-    """
-    newest_by_user: dict[str, dict[str, str]] = {}
-    repeats: list[str] = []
-    for user, texts in reports:
-        newest = newest_by_user.setdefault(user, {})
-        for text in (text[:MAX_MISS_CHARS] for text in texts[:MAX_MISSES_OF_JOB]):
-            subject = text.partition(" ")[2]
-            if subject in newest:
-                older, newer = sorted((newest[subject], text), key=_miss_time)
-                repeats.append(older)
-            else:
-                newer = text
-            newest[subject] = newer
-        del repeats[max_misses:]
-    turns = [iter(newest.values()) for newest in newest_by_user.values()]
-    chosen: list[str] = []
-    while turns and len(chosen) < max_misses:
-        texts_or_none = [next(turn, None) for turn in turns]
-        turns = [turn for turn, text in zip(turns, texts_or_none, strict=True) if text is not None]
-        chosen += [text for text in texts_or_none if text is not None]
-    return [[text] for text in (chosen + repeats)[:max_misses]]
-
-
-def _miss_time(text: str) -> int:
-    digits = text.partition(" ")[0]
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 11 else 0
 
 
 NOT_DEFINED = "Not defined"

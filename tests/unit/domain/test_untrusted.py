@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from adapters.condor.bindings.library import MAX_MISSES_OF_JOB, choose_misses_fairly, is_number
+from adapters.condor.bindings.library import MAX_MISSES_OF_JOB, is_number
+from adapters.condor.job_history import choose_misses_fairly
 from hydrator.diagnostics.outcomes import parse_histories
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, with_requests

@@ -8,7 +8,7 @@ from itertools import takewhile
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.condor.job_history import ReportBuffer, ScheddHistory
+from adapters.condor.job_history import HistoryRounds, ReportBuffer
 from adapters.condor.pool_load import CondorPool
 from adapters.condor.schedd_rounds import MAX_CONCURRENT_SCHEDDS, ScheddRounds
 from hydrator.domain.errors import PoolError
@@ -318,7 +318,7 @@ def ended_jobs(*ends: int) -> list[dict[str, object]]:
 def read_history(history, **limits):
     pool = Pool(well=1)
     pool.history = history
-    (found,) = ScheddHistory(pool.client(), lambda: NOON, (), **limits).read_ended_jobs(NOON).values()
+    (found,) = HistoryRounds(pool.client(), lambda: NOON, (), **limits).read_ended_jobs(NOON).values()
     return found
 
 
@@ -352,7 +352,7 @@ def test_first_history_has_the_reports_of_a_day_and_the_jobs_since_the_start():
     pool, reports = Pool("silent", well=1), ReportBuffer()
     row = {"misses": ["a miss"], "reads": [], "User": "ann@x"}
     pool.history = [{**job, **row} for job in ended_jobs(5, -3600, -90_000)]
-    history = ScheddHistory(pool.client(), lambda: NOON, (), buffers=[reports])
+    history = HistoryRounds(pool.client(), lambda: NOON, (), buffers=[reports])
     answers = history.read_newly_ended_jobs()
     assert [job["GlobalJobId"] for job in answers["well0"].jobs] == ["s#0"]
     assert answers["well0"].is_complete
@@ -363,7 +363,7 @@ def test_first_history_has_the_reports_of_a_day_and_the_jobs_since_the_start():
 def test_schedd_where_no_job_ended_lately_is_not_read_again_to_its_older_jobs():
     pool = Pool(well=1)
     pool.history = ended_jobs(*range(-200_000, -200_100, -1))
-    history = ScheddHistory(pool.client(), lambda: NOON, ())
+    history = HistoryRounds(pool.client(), lambda: NOON, ())
     history.read_newly_ended_jobs()
     for jobs in [(), ("new",), ()]:
         pool.history = [*({**ended_jobs(5)[0], "GlobalJobId": job} for job in jobs), *pool.history]
