@@ -145,12 +145,9 @@ class MaintenanceTasks(BackgroundWorker):
             _log.debug("cannot count ended jobs", unreachable_schedds=unreachable)
         if truncated:
             _log.warning("job history truncated: more jobs ended than one query returns", schedds=truncated)
-        if batch.impossible_jobs or batch.foreign_records:
-            _log.warning(
-                "ended jobs are not counted: their times are impossible, or no schedd wrote their start",
-                impossible_jobs=batch.impossible_jobs,
-                foreign_records=batch.foreign_records,
-            )
+        if batch.left_out:
+            why = "their times are impossible, or no schedd wrote their start"
+            _log.warning("ended jobs are not counted", jobs=batch.left_out, why=why)
         self._metrics.record_ended_jobs(batch)
         self._save_locality(batch)
 

@@ -158,12 +158,14 @@ class ScheddHistory:
 
 @dataclass(frozen=True, slots=True)
 class EndedJobBatch:
-    """Jobs from the histories of schedds, without those with impossible times or a foreign start record."""
+    """Jobs from the histories of schedds, without *left_out* ones.
+
+    Those have impossible times, or a record of their start that no schedd wrote.
+    """
 
     jobs: tuple[EndedJob, ...] = ()
     schedds: tuple[ScheddHistory, ...] = ()
-    impossible_jobs: int = 0
-    foreign_records: int = 0
+    left_out: int = 0
 
 
 def parse_histories(
@@ -172,20 +174,16 @@ def parse_histories(
     """Parse the *answers* by schedd; *default_scope* is that of names without a scope."""
     jobs: list[EndedJob] = []
     schedds: list[ScheddHistory] = []
-    row_count = foreign_records = 0
+    row_count = 0
     for name, answer in sorted(answers.items()):
         if isinstance(answer, Unseen):
             schedds.append(ScheddHistory(name, None, is_complete=False, failure=answer.reason))
             continue
         schedds.append(ScheddHistory(name, len(answer.jobs), answer.is_complete))
         row_count += len(answer.jobs)
-        possible = [row for row in answer.jobs if has_possible_times(row, now)]
-        own = [row for row in possible if has_own_record(row)]
-        foreign_records += len(possible) - len(own)
+        own = (row for row in answer.jobs if has_possible_times(row, now) and has_own_record(row))
         jobs += (parse_ended_job(row, default_scope) for row in own)
-    return EndedJobBatch(
-        tuple(jobs), tuple(schedds), row_count - len(jobs) - foreign_records, foreign_records
-    )
+    return EndedJobBatch(tuple(jobs), tuple(schedds), row_count - len(jobs))
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
         pool.wait(lambda job=job: pool.history(f"ClusterId == {job}", "JobStatus"), "removed jobs")
 
     report = json.loads(installed.run("report", "--since", "1h", "--json").stdout)
-    assert report["impossible_jobs"] == 1
+    assert report["left_out"] == 1
     outcomes = report["outcomes"]
     total = outcomes["total"]
     assert [total[start] for start in ("local", "read", "unknown")] == [2, 0, 1]

@@ -48,18 +48,16 @@ class Report:
         until: end of that period.
         outcomes: the results.
         schedds: queried schedds.
-        impossible_jobs: jobs that are left out, because their times are impossible: a start before
-            the submission, after the end or in the future, or a value that is not a time.
-        foreign_records: jobs that are left out, because the schedd did not write the record of their start,
-            or their key is of other datasets.
+        left_out: jobs that are left out, because their times are impossible (a start before the submission,
+            after the end or in the future, or a value that is not a time), or because the schedd did not
+            write the record of their start, or their key is of other datasets.
     """
 
     since: datetime
     until: datetime
     outcomes: Outcomes
     schedds: tuple[ScheddHistory, ...]
-    impossible_jobs: int = 0
-    foreign_records: int = 0
+    left_out: int = 0
 
 
 def report(
@@ -84,8 +82,7 @@ def report(
     ):
         answers = history.read_ended_jobs(oldest)
     batch = parse_histories(answers, settings.daemon.default_scope, now)
-    left_out = batch.impossible_jobs, batch.foreign_records
-    made = Report(oldest, now, summarize(batch.jobs), batch.schedds, *left_out)
+    made = Report(oldest, now, summarize(batch.jobs), batch.schedds, batch.left_out)
     print_result(as_json, made, lambda: print_report(made))
     problems = find_problems(batch.schedds)
     print_problems(*problems)
@@ -123,12 +120,10 @@ def find_problems(schedds: tuple[ScheddHistory, ...]) -> list[str]:
 def print_report(made: Report) -> None:
     """Print *made* for people."""
     outcomes = made.outcomes
-    if left_out := made.impossible_jobs:
-        print(f"{format_count(left_out, 'job')} left out, because their times in the history cannot be.\n")
-    if left_out := made.foreign_records:
+    if made.left_out:
         print(
-            f"{format_count(left_out, 'job')} left out: the schedd did not write the record of the start, or"
-            " the key is of other\ndatasets.\n"
+            f"{format_count(made.left_out, 'job')} left out: the times cannot be, the schedd did not write"
+            " the record of the\nstart, or the key is of other datasets.\n"
         )
     if not outcomes.total.job_count:
         others = format_count(outcomes.waits[Start.NO_DATASETS].jobs, "job")

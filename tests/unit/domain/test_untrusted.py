@@ -59,7 +59,7 @@ def test_one_ended_job_with_an_odd_value_is_counted_beside_the_others(name, valu
     }
     answer = EndedJobs(({**good, name: value}, good), is_complete=True)
     counted = parse_histories({"ap1": answer}, None, NOON + timedelta(hours=1))
-    assert len(counted.jobs) + counted.impossible_jobs == 2
+    assert len(counted.jobs) + counted.left_out == 2
     assert counted.jobs[-1].wait_seconds == 60
 
 
