@@ -183,7 +183,6 @@ class JobFacts:
         missed_sites: sites that the job avoids because it could not read datasets there.
         missed_until: time from which the job no longer avoids the sites in missed_sites.
         concurrency_limits: ConcurrencyLimits of the job.
-        has_match_limits: true if the schedd limits the matches of each user.
         budget: jobs of the schedd, and its limit of running jobs; null: not known.
         requests: resources that the job requests.
         status_attributes: attributes of the job that explain its status.
@@ -212,7 +211,6 @@ class JobFacts:
     missed_sites: tuple[str, ...] = ()
     missed_until: UnixTime | None = None
     concurrency_limits: str = ""
-    has_match_limits: bool = False
     budget: ScheddBudget | None = None
     requests: Mapping[str, float] = field(default_factory=dict)
     status_attributes: Mapping[str, Any] = field(default_factory=dict)

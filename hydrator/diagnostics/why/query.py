@@ -206,7 +206,6 @@ def _explain(
     )
     job = replace(
         with_requests(job, match_result),
-        has_match_limits=facts.has_match_limits,
         budget=facts.budget,
     )
     answer = explain(job, parse_slot_groups(match_result, job.datasets), knowledge, now=query.now)

@@ -6,11 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hydrator.diagnostics.schedd_budget import MATCH_LIMITS, ScheddBudget, parse_budget
+from hydrator.diagnostics.schedd_budget import ScheddBudget, parse_budget
 from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import PoolError
 
-_SETTINGS = ("FLOCK_COLLECTOR_HOSTS", "FLOCK_BY_DEFAULT", MATCH_LIMITS)
+_SETTINGS = ("FLOCK_COLLECTOR_HOSTS", "FLOCK_BY_DEFAULT")
+_TRUE = {"true", "t", "yes", "1"}
 MAX_POOLS = 20
 """Maximum number of pools that are queried because the schedd flocks to them."""
 
@@ -20,12 +21,11 @@ class ScheddFacts:
     """The settings of one schedd, and its jobs by its ad (``budget``).
 
     ``flock_collectors`` are the collectors of other pools. If ``flocks_by_default`` is False, a job flocks
-    only to the collectors in its FlockTo. ``has_match_limits`` is the value of MATCH_LIMITS.
+    only to the collectors in its FlockTo.
     """
 
     flock_collectors: tuple[str, ...] = ()
     flocks_by_default: bool = True
-    has_match_limits: bool = False
     budget: ScheddBudget | None = None
 
     def pools_of(self, flock_to: str | None) -> tuple[str, ...]:
@@ -44,14 +44,9 @@ def fetch_schedd_facts(pool: DaemonProbe, schedd: str, ad: Mapping[str, Any]) ->
     flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
     return ScheddFacts(
         flock_collectors=tuple(dict.fromkeys(flocks_to)),
-        flocks_by_default=_is_true(config.get("FLOCK_BY_DEFAULT") or "true"),
-        has_match_limits=_is_true(config.get(MATCH_LIMITS) or ""),
+        flocks_by_default=(config.get("FLOCK_BY_DEFAULT") or "true").strip().lower() in _TRUE,
         budget=parse_budget(ad),
     )
-
-
-def _is_true(text: str) -> bool:
-    return text.strip().lower() in {"true", "t", "yes", "1"}
 
 
 def _split_words(text: str | None) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from math import inf
 
-from hydrator.diagnostics.schedd_budget import CURES, MATCH_LIMITS, ScheddBudget
+from hydrator.diagnostics.schedd_budget import CURES, ScheddBudget
 from hydrator.diagnostics.start_record import start_text
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Reason, describe_outlook
@@ -63,10 +63,7 @@ def _turn_text(job: JobFacts) -> str:
     """Return what an idle job that matches waits for, as the end of a sentence."""
     if job.budget and job.budget.idle > job.budget.room:  # it is idle itself
         return f", but {_budget_text(job.budget)}"
-    text = ": it waits for its turn in the next negotiation cycles"
-    if job.has_match_limits:
-        text += f"; other jobs of its user may keep it waiting, as {MATCH_LIMITS} is on: see hydrator check"
-    return text
+    return ": it waits for its turn in the next negotiation cycles"
 
 
 def _budget_text(budget: ScheddBudget) -> str:

@@ -368,14 +368,6 @@ def test_verdict_ignores_old_rejections_and_no_match_found(job):
     assert (answer.verdict.startswith("it would match at CAM"), answer.could_run) == (True, True)
 
 
-def test_verdict_names_the_limits_of_the_users_matches():
-    answer = explain(replace(JOB, has_match_limits=True), [slots(FINE)], None, now=NOON)
-    assert answer.verdict.startswith("it would match at CAM: it waits for its turn")
-    assert "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS is on: see hydrator check" in answer.verdict
-    assert answer.could_run
-    assert "MATCH_LIMITS" not in explain(JOB, [slots(FINE)], None, now=NOON).verdict
-
-
 def test_datasets_of_a_site_are_counted_by_state_with_bytes_and_arrival():
     dids = [Did(f"lofar:D{number:03}") for number in range(245)]
     ready = NOON + 190 * MINUTE
@@ -881,16 +873,11 @@ def test_key_that_stands_for_another_list_is_named_with_the_cure(status, key, li
         assert ("all its data was there when it started" in text) != is_wrong
 
 
-@pytest.mark.parametrize(("value", "is_on"), [("true", True), ("False", False), (None, False)])
-def test_schedd_is_queried_for_flocking_and_limits_of_matches(value, is_on):
+def test_schedd_is_queried_for_flocking():
     pool = FakePool({"a": IDLE})
-    pool.config = {
-        "FLOCK_COLLECTOR_HOSTS": "cm2:9618, cm3",
-        "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": value,
-    }
-    (answer,) = ask_job(asked(pool), 7, None, None).answers
+    pool.config = {"FLOCK_COLLECTOR_HOSTS": "cm2:9618, cm3"}
+    ask_job(asked(pool), 7, None, None)
     assert pool.flocked == ("cm2:9618", "cm3")
-    assert answer.job.has_match_limits is is_on
 
 
 def test_flocking_uses_only_pools_of_the_schedds_own_list():
