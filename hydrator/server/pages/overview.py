@@ -18,7 +18,7 @@ from hydrator.server.view import ServerState, view_sites
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
 
-from .filters import PER_PAGE, STATES, Selection
+from .filters import PER_PAGE, Selection
 from .html import format_share, render_page
 from .queued_sets import build_queued_sets
 from .site import SiteRow
@@ -63,7 +63,6 @@ def render_overview(
         queued_sets=build_queued_sets(server_state),
         datasets=_select_datasets(server_state, selection or Selection()),
         selection=selection or Selection(),
-        states=STATES,
         locality=server_state.locality,
         chart_text=_describe_chart(server_state.locality),
         arrivals=arrivals,
@@ -121,11 +120,11 @@ def _sort_requests(overview: StagingOverview | None) -> StagingOverview | None:
     return replace(overview, requests=tuple(rows))
 
 
-def _list_places(snapshot: Snapshot, did: Did, sites: Sequence[Site]) -> list[tuple[DatasetState, str]]:
+def _list_places(snapshot: Snapshot, did: Did) -> list[tuple[DatasetState, str]]:
     """Return each state of *did* with the sites that have it, in words; the best state first."""
     names: defaultdict[DatasetState, list[str]] = defaultdict(list)
-    for site in sites:
-        if fact := snapshot.sites[site].facts.get(did):
+    for site, known in sorted(snapshot.sites.items()):
+        if fact := known.facts.get(did):
             is_part = fact.fraction is not None and 0 < fact.fraction < 1
             names[fact.state].append(site + format_percent(fact.fraction) if is_part else site)
     return [(state, shorten_list(names[state], limit=MAX_PLACES)) for state in DatasetState if names[state]]
@@ -141,7 +140,6 @@ class _DatasetTable:
     known_count: int
     caption: str
     rows: Sequence[tuple[Did, int, str | None, list[tuple[DatasetState, str]]]]
-    all_sites: Sequence[Site]
     page: int
     page_count: int
 
@@ -149,25 +147,23 @@ class _DatasetTable:
 def _select_datasets(server_state: ServerState, selection: Selection) -> _DatasetTable:
     """Select one page of datasets; a dataset that more jobs name comes first."""
     jobs, snapshot, dids = server_state.demand.job_counts, server_state.snapshot, server_state.known_dids
-    by_name = sorted(selection.filter_dids(dids, snapshot))
+    text = selection.name_contains.lower()
+    by_name = sorted(did for did in dids if text in did.lower())
     demanded = sorted(filter(jobs.get, by_name), key=jobs.__getitem__, reverse=True)
     selected = demanded + [did for did in by_name if not jobs.get(did)]
     page_count = max(1, -(-len(selected) // PER_PAGE))
     page = min(selection.page, page_count)
     first = (page - 1) * PER_PAGE
     page_dids = selected[first : first + PER_PAGE]
-    total = f" of {len(dids)}" if selection.has_filters else ""
+    total = f" of {len(dids)}" if text else ""
     part = f", {first + 1} to {first + len(page_dids)}" if page_count > 1 else ""
-    all_sites = sorted(snapshot.sites)
-    sites = [site for site in all_sites if selection.site in {"", site}]
     return _DatasetTable(
         known_count=len(dids),
         caption=f"{format_count(len(selected), 'dataset')}{total}, most demanded first{part}",
         rows=[
-            (did, jobs.get(did, 0), snapshot.unseen_reasons.get(did), _list_places(snapshot, did, sites))
+            (did, jobs.get(did, 0), snapshot.unseen_reasons.get(did), _list_places(snapshot, did))
             for did in page_dids
         ],
-        all_sites=all_sites,
         page=page,
         page_count=page_count,
     )
