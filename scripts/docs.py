@@ -30,7 +30,7 @@ from hydrator.cli.app import app
 from hydrator.cli.commands.report import Report
 from hydrator.cli.commands.token import TokenRow
 from hydrator.cli.output.network import Network
-from hydrator.cli.output.staging import CommandEffect, StagingList
+from hydrator.cli.output.staging import StagingList
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.findings import Finding
@@ -294,7 +294,6 @@ def command_line() -> str:
                 "`--json` prints one document on stdout; sentences for people go to stderr.\n"
                 "Times are UTC as `2026-11-21T12:00:00Z` (RFC 3339), sizes bytes, unknown values `null`.\n"
                 "A new version may add keys.\n"
-                "`staging reject`, `cancel`, `stop` and `resume` print what `staging approve` prints.\n"
             ),
             table(
                 ("command", "keys"),
@@ -369,15 +368,12 @@ JSON: Mapping[str, Any] = {
     "datasets": list[DatasetView],
     "datasets --why": list[DatasetSource],
     "network": Network,
-    "approve": dict[str, int],
     "check": list[Finding],
     "why": WhyResult,
     "report": Report,
-    "run-anywhere": dict[str, int],
     "submit rapthor --dry-run": Outlook,
     "token list": list[TokenRow],
     "staging list": StagingList,
-    "staging approve": CommandEffect,
 }
 """The type of the output by command, with the option that changes the output, if any."""
 ENTRIES: Mapping[str, Any] = {

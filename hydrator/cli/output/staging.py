@@ -35,21 +35,6 @@ class StagingList:
     last_step: StagingOverview | None
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEffect:
-    """A command that the daemon executes in its next step.
-
-    Attributes:
-        command: approve, reject, cancel, stop or resume.
-        target: id of the requests; empty for stop and resume.
-        text: the effect in one sentence.
-    """
-
-    command: str
-    target: str
-    text: str
-
-
 def print_staging(shown: StagingList, now: datetime) -> None:
     """Print the requests with their progress, the planned requests, and the jobs without any."""
     print_lines(_head_lines(shown, now))

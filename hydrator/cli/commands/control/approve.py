@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
-from hydrator.cli.output.printing import print_problems, print_result
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, read_typed
+from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import READING_STATE, show_progress
 from hydrator.domain.errors import ConfigError
 
@@ -18,7 +18,6 @@ def approve(
         typer.Argument(help="Only this site; default: all sites with a held change.", callback=read_typed),
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    as_json: JsonOption = False,
 ) -> None:
     """Approve the changes that the daemon holds back.
 
@@ -32,7 +31,7 @@ def approve(
     from hydrator.state.store import Store
 
     state_dir = load(config).daemon.state_dir
-    with show_progress(READING_STATE, as_json=as_json), Store.open_to_read(state_dir) as store:
+    with show_progress(READING_STATE), Store.open_to_read(state_dir) as store:
         state = store.load()
     held_datasets = {name: frozenset(loss.missing_polls) for name, loss in state.held_losses.items()}
     if site is not None and Site(site) not in held_datasets:
@@ -43,12 +42,6 @@ def approve(
     commands = CommandQueue(state_dir)
     for name, datasets in approvals.items():
         commands.submit(Approve(name, datasets))
-
-    def print_texts() -> None:
-        for name, datasets in approvals.items():
-            count = format_count(len(datasets), "dataset")
-            print(f"{name}: the daemon's next cycle may remove {count}")
-        if not approvals:
-            print_problems(_NOTHING_HELD)
-
-    print_result(as_json, {name: len(datasets) for name, datasets in approvals.items()}, print_texts)
+        print(f"{name}: the daemon's next cycle may remove {format_count(len(datasets), 'dataset')}")
+    if not approvals:
+        print_problems(_NOTHING_HELD)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
-from hydrator.cli.output.printing import print_problems, print_result
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, read_typed
+from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.text import format_count
@@ -29,7 +29,6 @@ def run_anywhere(
         str | None, typer.Option(help="Only this schedd; default: all.", callback=read_typed)
     ] = None,
     all_jobs: Annotated[bool, typer.Option("--all", help="Every queued job, of all users.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Let queued jobs run anywhere.
 
@@ -41,7 +40,7 @@ def run_anywhere(
     from hydrator.wiring.condor import build_condor_client
 
     with closing(build_condor_client(load(config).htcondor)) as client:
-        edit_jobs(client, schedd, constraint, as_json=as_json)
+        edit_jobs(client, schedd, constraint)
 
 
 def select_jobs(texts: Sequence[str], *, all_jobs: bool) -> str | None:
@@ -75,8 +74,6 @@ def edit_jobs(
     client: Any,  # noqa: ANN401 - the pool's client, which only wiring imports
     schedd: str | None,
     constraint: str | None,
-    *,
-    as_json: bool,
 ) -> None:
     """Edit the jobs that match *constraint* (None: every job), and print their number by schedd.
 
@@ -86,14 +83,14 @@ def edit_jobs(
     """
     names = [] if constraint is None else client.read_constraint_names(constraint)
     freed_jobs: dict[str, int] = {}
-    with show_progress("editing the queued jobs of the schedds", has_steps=True, as_json=as_json) as bar:
+    with show_progress("editing the queued jobs of the schedds", has_steps=True) as bar:
         schedds = [schedd] if schedd else [str(ad["Name"]) for ad in client.schedds()]
         bar.set_steps(len(schedds))
         for name in schedds:
             freed_jobs[name] = client.run_anywhere(name, constraint)
             bar.advance()
-    lines = [f"{name}: {format_count(jobs, 'job')} may run anywhere now" for name, jobs in freed_jobs.items()]
-    print_result(as_json, freed_jobs, lambda: print("\n".join(lines)))
+    for name, jobs in freed_jobs.items():
+        print(f"{name}: {format_count(jobs, 'job')} may run anywhere now")
     if constraint is None or any(freed_jobs.values()):
         return  # an edited job may not match the constraint again
     if not any(client.has_queued_job(name, constraint) for name in schedds):

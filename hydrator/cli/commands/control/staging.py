@@ -9,7 +9,7 @@ import typer
 from hydrator.cli.groups import PlainGroup
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, read_typed
 from hydrator.cli.output.printing import print_result
-from hydrator.cli.output.staging import CommandEffect, StagingList, print_staging
+from hydrator.cli.output.staging import StagingList, print_staging
 from hydrator.config import load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.text import comma_separated, format_bytes, format_count
@@ -39,19 +39,15 @@ def list_requests(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOptio
 
 
 @staging.command()
-def approve(
-    batch: BatchArgument, config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
-) -> None:
+def approve(batch: BatchArgument, config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
     """Approve a request that waits for a person because of its size."""
-    _answer("approve", batch, config, as_json=as_json)
+    _answer("approve", batch, config)
 
 
 @staging.command()
-def reject(
-    batch: BatchArgument, config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
-) -> None:
+def reject(batch: BatchArgument, config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
     """Reject a request that waits for a person; the same request is not proposed again."""
-    _answer("reject", batch, config, as_json=as_json)
+    _answer("reject", batch, config)
 
 
 @staging.command()
@@ -61,7 +57,6 @@ def cancel(
         typer.Argument(metavar="ID", help="Id of the request, or of its rule, from `hydrator staging list`."),
     ],
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    as_json: JsonOption = False,
 ) -> None:
     """Cancel requests of the daemon; it makes them again after a week, or after `hydrator staging resume`."""
     shown, files = _load_staging(config)
@@ -74,31 +69,29 @@ def cancel(
     text = f"the daemon's next step cancels {count}; no data is deleted that others need"
     if shown.stopped:
         text = f"the daemon cancels {count} after `hydrator staging resume`: staging is stopped"
-    _submit(files, StagingCommand("cancel", (target,)), target, text, as_json=as_json)
+    files.submit(StagingCommand("cancel", (target,)))
+    print(text)
 
 
 @staging.command()
 def stop(
     reason: Annotated[str, typer.Option(help="The reason, which everybody sees.", callback=read_typed)] = "",
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    as_json: JsonOption = False,
 ) -> None:
     """Stop all requests and renewals at once; nothing is deleted, and the requests end by themselves."""
     if not reason.isprintable() or len(reason.encode()) > _MAX_REASON_CHARS:
         raise ConfigError([f"staging stop --reason: give one line of at most {_MAX_REASON_CHARS} bytes"])
     _, files = _load_staging(config)
     files.stop(reason)
-    text = "staging is stopped: nothing is requested, renewed or cancelled until `hydrator staging resume`"
-    _print_command("stop", "", text, as_json=as_json)
+    print("staging is stopped: nothing is requested, renewed or cancelled until `hydrator staging resume`")
 
 
 @staging.command()
-def resume(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
+def resume(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
     """End a stop; the daemon also forgets all failures, and tries again."""
     _, files = _load_staging(config)
     files.resume()
-    text = "staging is not stopped; the daemon's next step forgets the failures and tries again"
-    _print_command("resume", "", text, as_json=as_json)
+    print("staging is not stopped; the daemon's next step forgets the failures and tries again")
 
 
 def _load_staging(config: Path) -> tuple[StagingList, StagingFiles]:
@@ -110,7 +103,7 @@ def _load_staging(config: Path) -> tuple[StagingList, StagingFiles]:
     return StagingList(settings.staging.mode, files.stop_reason, last_step), files
 
 
-def _answer(name: CommandName, batch: str, config: Path, *, as_json: bool) -> None:
+def _answer(name: CommandName, batch: str, config: Path) -> None:
     """Submit the answer to the request *batch*.
 
     Raises:
@@ -127,19 +120,11 @@ def _answer(name: CommandName, batch: str, config: Path, *, as_json: bool) -> No
     what = f"{format_bytes(row.bytes)} in {format_count(len(row.requests), 'dataset')} at {row.first.site}"
     effect = "may now request" if name == "approve" else "will not request"
     targets = tuple(one.approval for one in row.requests) if name == "approve" else (batch,)
-    _submit(files, StagingCommand(name, targets), batch, f"the daemon {effect} {what}", as_json=as_json)
+    files.submit(StagingCommand(name, targets))
+    print(f"the daemon {effect} {what}")
 
 
 def _list_ids(ids: Iterable[str]) -> str:
     """Return the end of a problem: the ids that exist."""
     listed = comma_separated(sorted(set(ids)))
     return f"; ids: {listed}" if listed else "; see hydrator staging list"
-
-
-def _submit(files: StagingFiles, command: StagingCommand, target: str, text: str, *, as_json: bool) -> None:
-    files.submit(command)
-    _print_command(command.name, target, text, as_json=as_json)
-
-
-def _print_command(name: str, target: str, text: str, *, as_json: bool) -> None:
-    print_result(as_json, CommandEffect(name, target, text), lambda: print(text))
