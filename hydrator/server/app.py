@@ -20,7 +20,7 @@ from .metrics import HttpMetrics
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH
 from .pages.routes import ChangeReader, JobExplainer, PageRoutes
-from .pages.run import ClusterQuestions, ClusterReader
+from .pages.run import ClusterReader
 from .responses import error_response
 
 
@@ -63,8 +63,9 @@ def build_app(
     get_state = sources.get_state
     explain_job = sources.explain_job if authenticator else None
     policy = policy or RequestPolicy()
-    clusters = ClusterQuestions(sources.read_cluster) if sources.read_cluster else None
-    pages = PageRoutes(get_state, sources.get_version, explain_job, sources.read_changes, clusters)
+    pages = PageRoutes(
+        get_state, sources.get_version, explain_job, sources.read_changes, sources.read_cluster
+    )
     state = StateRoutes(get_state, registry, sources.find_datasets)
     ad_route = AdRoute(get_state, is_public=authenticator is None)
 

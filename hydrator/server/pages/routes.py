@@ -26,7 +26,7 @@ from .dataset import render_dataset_page
 from .filters import parse_selection
 from .html import SCRIPT, render_page
 from .overview import render_overview
-from .run import CLUSTER_PATTERN, ClusterQuestions, render_run_page
+from .run import CLUSTER_PATTERN, ClusterReader, render_run_page
 from .site import render_site_page
 from .why import BAD_JOB, render_why_page
 
@@ -51,15 +51,20 @@ class PageRoutes:
         get_version: returns a value whose text changes with the content of the pages.
         explain_job: explains a job, one at a time, since it queries the whole pool; None without tokens.
         read_changes: returns the last changes of a site's ad.
-        clusters: asks the schedds about clusters; None if the daemon asks no schedds.
+        read_cluster: reads the jobs of a cluster; None if the daemon asks no schedds.
+        queue: the questions about idle jobs that run or wait.
+        cluster_queue: those about clusters.
     """
 
     get_state: Callable[[], ServerState]
     get_version: Callable[[], object]
     explain_job: JobExplainer | None
     read_changes: ChangeReader
-    clusters: ClusterQuestions | None
+    read_cluster: ClusterReader | None
     queue: QuestionQueue = field(default_factory=lambda: QuestionQueue("the daemon explains other jobs"))
+    cluster_queue: QuestionQueue = field(
+        default_factory=lambda: QuestionQueue("the daemon asks the schedds about other clusters")
+    )
 
     def overview(self, request: Request) -> Response:
         """Return the overview."""
@@ -126,11 +131,14 @@ class PageRoutes:
         if not CLUSTER_PATTERN.match(text):
             sentence = f"{text[:MAX_NAME_COMPARED]!r} is not a cluster: write its number, such as 123."
             return _missing_response(request, "Not a cluster", sentence, [], 400)
-        if self.clusters is None:
+        read_cluster = self.read_cluster
+        if read_cluster is None:
             sentence = "The daemon does not ask the schedds about jobs: demand.ask_schedds is false."
             return _missing_response(request, "The jobs are not known", sentence, [])
         try:
-            answers = self.clusters.ask(client_of(request.scope), int(text), schedd)
+            answers = self.cluster_queue.ask(
+                client_of(request.scope), lambda: read_cluster(int(text), schedd)
+            )
         except PoolError as error:
             return _missing_response(request, "The pool did not answer", f"{error}.", [], 502)
         found = {name: each for name, each in answers.items() if isinstance(each, ClusterJobs)}

@@ -1,7 +1,6 @@
 """The pages of one site, one dataset and one run, and what a name that does not exist gets."""
 
 import re
-import threading
 from dataclasses import replace
 
 import httpx
@@ -24,8 +23,7 @@ from hydrator.domain.model import (
 from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.pages.routes import ChangeReader
-from hydrator.server.pages.run import ClusterQuestions, ClusterReader
-from hydrator.server.responses import HttpError
+from hydrator.server.pages.run import ClusterReader
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
@@ -262,65 +260,18 @@ def test_a_pool_that_does_not_answer_and_a_daemon_without_schedds_say_so():
     assert (answer.status_code, "demand.ask_schedds is false" in answer.text) == (404, True)
 
 
-def test_questions_about_clusters_are_few_and_answers_are_kept_for_seconds():
+def test_questions_of_one_client_about_clusters_are_few():
     asked: list[int] = []
-    clock = [0.0]
 
     def read(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
         asked.append(cluster)
         return {}
 
-    questions = ClusterQuestions(read, lambda: clock[0])
-    for _ in range(50):
-        questions.ask("a", 1, None)
-    assert asked == [1]
-    clock[0] = 60.0
-    for cluster in range(10):
-        questions.ask("a", cluster, None)
-    assert len(asked) == 11
-    with pytest.raises(HttpError) as refused:
-        questions.ask("a", 99, None)
-    assert (refused.value.status_code, refused.value.headers) == (429, {"Retry-After": "2"})
-    assert questions.ask("b", 99, None) == {}, "each client has its own bucket"
-    clock[0] = 70.0
-    assert questions.ask("a", 99, None) == {}
-
-
-def test_a_known_answer_about_a_cluster_waits_for_no_other_question():
-    answers = {}
-
-    def read(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
-        if cluster == 2:
-            answers[1] = questions.ask("b", 1, None)
-        return {"ap1": Unseen("no answer in time")}
-
-    questions = ClusterQuestions(read, wait_seconds=0)
-    questions.ask("a", 1, None)
-    questions.ask("a", 2, None)
-    assert answers == {1: {"ap1": Unseen("no answer in time")}}
-
-
-def test_two_clients_that_ask_about_one_cluster_at_once_ask_the_schedds_once():
-    asked: list[int] = []
-    other_asks = threading.Event()
-
-    def read(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
-        asked.append(cluster)
-        if len(asked) == 1:
-            other.start()
-            other_asks.wait()
-        return {}
-
-    def clock() -> float:
-        if threading.current_thread() is other:
-            other_asks.set()
-        return 0.0
-
-    questions = ClusterQuestions(read, clock, wait_seconds=3600)
-    other = threading.Thread(target=questions.ask, args=("b", 1, None))
-    questions.ask("a", 1, None)
-    other.join()
-    assert asked == [1]
+    app = app_of(VIEW, read_cluster=read)
+    statuses = [answer_of(app, f"/run?cluster={cluster}").status_code for cluster in range(60)]
+    assert statuses[0] == 404
+    assert statuses[-1] == 429
+    assert len(asked) == statuses.count(404) < 60
 
 
 # names that do not exist
