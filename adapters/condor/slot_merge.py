@@ -5,14 +5,14 @@ The functions select the slots for a merge from the slot ads of a collector.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from hydrator.domain.ads import contract
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, SiteAd, to_unix
-from hydrator.domain.ports import Clock, MergeResult
+from hydrator.domain.ports import MergeResult
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, is_ahead, valid_integer
 
 from .bindings.client import CollectorClient
@@ -32,8 +32,6 @@ SLOT_ATTRIBUTES = (
     contract.OPEN_UNTIL,
     contract.SOURCE,
 )
-Content = tuple[object, object, object, object]
-"""Site, generation, AsOf and OpenUntil in a slot's ad, by which one merge differs from another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +49,15 @@ class Slot:
     advertised_via: object
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Return the slot's name and address; HTCondor before 23.0 uses both as the key of a slot's ad."""
-        return self.name, self.address
-
-    @property
     def has_hook(self) -> bool:
         """Return True if a hook, or any source except a merge, sets the slot's DataLocality attributes."""
         return self.advertised_via not in {None, VIA_MERGE}
 
-    @property
-    def content(self) -> Content:
-        """Return the values in the slot's ad that show whether a merge arrived."""
-        return self.advertised_site, self.generation, self.as_of, self.open_until
-
     def has_content_of(self, ad: SiteAd) -> bool:
         """Return True if the slot has the content of *ad*: its site, its generation and its openings."""
-        site, generation, _, open_until = content_of(ad)
-        return (self.advertised_site, self.generation, self.open_until) == (site, generation, open_until)
+        open_until = to_unix(ad.open_until) if ad.open_until else None
+        content = self.advertised_site, self.generation, self.open_until
+        return content == (ad.site, ad.generation, open_until)
 
 
 def parse_slots(ads: Iterable[Mapping[str, Any]], site_attributes: Sequence[str]) -> list[Slot]:
@@ -143,29 +132,6 @@ def split_into_batches(
     return batches
 
 
-def content_of(ad: SiteAd | None) -> Content:
-    """Return the ``content`` of a slot after a merge of *ad*; *ad* None means that the merge is withdrawn."""
-    if ad is None:
-        return None, None, None, None
-    return ad.site, ad.generation, to_unix(ad.as_of), to_unix(ad.open_until) if ad.open_until else None
-
-
-def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, Content]) -> tuple[int, int]:
-    """Count the sent merges that *slots* have, and the missing merges.
-
-    A merge is missing if the slot's ad does not have it, although the startd sent no update after the merge.
-    """
-    slots_by_key = {slot.key: slot for slot in slots}
-    confirmed = missing = 0
-    for previous, content in sent_contents.items():
-        slot = slots_by_key.get(previous.key)
-        if slot and slot.content == content:
-            confirmed += 1
-        elif slot and slot.last_heard_from == previous.last_heard_from:
-            missing += 1
-    return confirmed, missing
-
-
 SLOTS_PER_SECOND = 500
 """The largest rate of merges at one collector; a batch is at most those of one second."""
 MAX_BATCH_BYTES = 8_000_000
@@ -176,15 +142,14 @@ class SlotMerger:
     """A ``Merger`` that sends merges to each configured collector separately.
 
     A slot gets a merge if the slot has no hook, its site has an ad, and the slot's content differs from
-    this ad. A collector does not acknowledge a merge; the next query of the slots shows if the merge
-    arrived.
+    this ad. A collector does not acknowledge a merge, and one that denies merges may accept the ads and
+    then close the connection; so each run asks it first whether it authorizes them.
 
     Args:
         client: a client that only this object uses; ``close`` also stops the client.
         site_attributes: names of slot attributes; the first that a slot has gives the slot's site.
         interval: the time between two runs. One run sends no more merges than SLOTS_PER_SECOND allows in
             this time.
-        clock: returns the present time, aware UTC.
     """
 
     def __init__(
@@ -193,17 +158,12 @@ class SlotMerger:
         site_attributes: Sequence[str],
         *,
         interval: timedelta,
-        clock: Clock,
     ) -> None:
         self._client = client
         self._site_attributes = tuple(site_attributes)
         self._max_slots = int(SLOTS_PER_SECOND * interval.total_seconds())
-        self._clock = clock
         self._close_event = threading.Event()
-        self._interval = interval
-        self._unconfirmed_since: dict[str, datetime] = {}
         self._failed_collectors: set[str] = set()
-        self._sent_contents: dict[str, dict[Slot, Content]] = {}
 
     def close(self) -> None:
         """Stop the client, also during a run."""
@@ -219,39 +179,15 @@ class SlotMerger:
     def _merge_at(
         self, collector: str, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> MergeResult:
+        answer = self._client.ping("collector", "NEGOTIATOR", collector)
+        if not answer.is_allowed:
+            denial = answer.reason or describe_denial(str(answer.identity), str(answer.method))
+            return MergeResult(error=f"collector {collector}: {denial}; {MERGE_ADVICE}")
         slots = self._query_slots(collector)
-        confirmed, missing = count_confirmed_merges(slots, self._sent_contents.pop(collector, {}))
-        if confirmed or not missing:
-            self._unconfirmed_since.pop(collector, None)
-        result = MergeResult(
-            confirmed_count=confirmed,
-            error=self._missing_merges_reason(collector, missing) if missing and not confirmed else None,
-        )
         to_withdraw = select_slots_to_withdraw(slots, ads, is_retired)[: self._max_slots]
         due = select_due_slots(slots, ads)[: self._max_slots]
-        try:
-            withdrawn_count = self._send_merges(collector, slots, to_withdraw, {})
-            merged_count = self._send_merges(collector, slots, due, ads)
-        except PoolError as error:
-            return replace(result, error=str(error))
-        return replace(result, merged_count=merged_count, withdrawn_count=withdrawn_count)
-
-    def _missing_merges_reason(self, collector: str, missing: int) -> str | None:
-        """Return the reason why no merge arrived; None if the collector may only be slow.
-
-        A collector that denies merges may accept the ads and then close the connection. So this method
-        asks the collector whether it authorizes merges. If the collector does, missing merges are an error
-        after two intervals.
-        """
-        answer = self._client.ping("collector", "NEGOTIATOR", collector)
-        now = self._clock()
-        since = self._unconfirmed_since.setdefault(collector, now)
-        if not answer.is_allowed:
-            denial = describe_denial(str(answer.identity), str(answer.method))
-            return f"collector {collector}: {answer.reason or denial}; {MERGE_ADVICE}"
-        if now - since <= 2 * self._interval:
-            return None
-        return f"collector {collector}: it shows none of the {missing} merges that the daemon sent"
+        withdrawn_count = self._send_merges(collector, slots, to_withdraw, {})
+        return MergeResult(self._send_merges(collector, slots, due, ads), withdrawn_count)
 
     def _run_at_collectors(self, work: Callable[[str], MergeResult]) -> Mapping[str, MergeResult]:
         """Run *work* at every collector, even if another collector fails; return the results by collector."""
@@ -292,10 +228,5 @@ class SlotMerger:
             sites = {slot.site or Site("") for slot in batch}
             batch_texts: dict[str, str | None] = {site: texts[site] or None for site in sites}
             rows = [(slot.name, slot.address, slot.site or Site(""), slot.last_heard_from) for slot in batch]
-            names = set(self._client.merge(collector, batch_texts, rows, since))
-            merged_slots = [slot for slot in batch if slot.name in names]
-            for slot in merged_slots:
-                ad = ads.get(slot.site) if slot.site else None
-                self._sent_contents.setdefault(collector, {})[slot] = content_of(ad)
-            count += len(names)
+            count += len(self._client.merge(collector, batch_texts, rows, since))
         return count

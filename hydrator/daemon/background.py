@@ -309,5 +309,5 @@ class PoolEdits(BackgroundWorker):
         """Log once why a collector refuses the slot merge, and once that the collector accepts it again."""
         if result.error and self._failing_collectors.begin(collector):
             _log.error("collector refused the slot merge", collector=collector, why=result.error)
-        elif result.confirmed_count and not result.error and self._failing_collectors.end(collector):
+        elif not result.error and self._failing_collectors.end(collector):
             _log.info("collector accepts the slot merge again", collector=collector)

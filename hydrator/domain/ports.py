@@ -157,14 +157,12 @@ class MergeResult:
     """The result of one run of a ``Merger`` at one collector.
 
     The merger sent attributes to ``merged_count`` slots and removed them from
-    ``withdrawn_count`` slots; the collector does not acknowledge this. In ``confirmed_count`` slots the
-    merger read back the attributes that its previous run sent.
+    ``withdrawn_count`` slots; the collector does not acknowledge this.
     ``error`` is the reason why the run ended early.
     """
 
     merged_count: int = 0
     withdrawn_count: int = 0
-    confirmed_count: int = 0
     error: str | None = None
 
 

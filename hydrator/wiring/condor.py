@@ -82,7 +82,7 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         misses=misses,
         reads=reads,
         history=build_job_history(settings, clock, buffers=buffers) if demand.ask_schedds else None,
-        merger=build_slot_merger(settings, clock) if publish.slot_merge else None,
+        merger=build_slot_merger(settings) if publish.slot_merge else None,
     )
 
 
@@ -153,13 +153,12 @@ def _collector_addresses(htcondor: HTCondorSettings, client: CondorClient) -> li
         return []
 
 
-def build_slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
+def build_slot_merger(settings: Settings) -> SlotMerger:
     """Build the slot merger; it has its own child process, so that a slow collector does not delay cycles."""
     return SlotMerger(
         build_condor_client(settings.htcondor),
         settings.sites.slot_attributes,
         interval=timedelta(seconds=settings.daemon.step_seconds),
-        clock=clock,
     )
 
 

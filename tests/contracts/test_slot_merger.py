@@ -16,7 +16,6 @@ from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.ads.contract import OPENING_ATTRIBUTES, SETS, SETS_AS_OF, VERSION
 from hydrator.domain.model import SiteAd
 from hydrator.domain.ports import MergeResult
-from hydrator.wiring import system_clock
 from testbed.pool import DOMAIN, Pool
 from testbed.ports import free_port
 from tests.contracts.publisher import ODD_SITES, site_ad
@@ -59,7 +58,7 @@ def client(lone: Pool) -> Iterator[CondorClient]:
 
 
 def merge(client: CondorClient, ads: Iterable[SiteAd], *retired: str) -> MergeResult:
-    merger = SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=system_clock)
+    merger = SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1))
     (result,) = merger.run_once({ad.site: ad for ad in ads}, lambda site: site in retired).values()
     return result
 

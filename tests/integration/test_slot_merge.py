@@ -11,7 +11,6 @@ import pytest
 from adapters.condor.bindings.client import CondorClient
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.model import Site, SiteAd
-from hydrator.wiring import system_clock
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from tests.contracts.publisher import site_ad
@@ -49,7 +48,7 @@ def merger(client: CondorClient) -> SlotMerger:
 
 
 def merger_of(client: CondorClient) -> SlotMerger:
-    return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=system_clock)
+    return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1))
 
 
 def ads_of(*sites: str) -> dict[Site, SiteAd]:

@@ -8,7 +8,7 @@ from typing import Any
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
 
-from .library import SITE_WIDE_ATTRIBUTES, Ad, Bindings, CallError, describe_denial, failure_of
+from .library import SITE_WIDE_ATTRIBUTES, Ad, Bindings, CallError, failure_of
 
 SITE_AD_TYPE = "DataLocality"
 SITE_AD_ATTRIBUTES = (
@@ -107,19 +107,8 @@ class CollectorCalls(Bindings):
             if name not in updated_names or update_times.get((name, address)) == last_heard_from
         ]
         if ads:
-            self._send_merges(collector, ads)
-        return [ad["Name"] for ad in ads]
-
-    def _send_merges(self, collector: str, ads: list[Any]) -> None:
-        """Send merges. After a hang-up without a reason, ask the collector if it denies this client."""
-        try:
             self._send_to(collector, ads, "MERGE_STARTD_AD")
-        except CallError as failure:
-            answer = self.ping("collector", "NEGOTIATOR", collector) if failure.kind == "pool" else None
-            if answer is None or answer["allowed"]:
-                raise
-            reason = describe_denial(answer["identity"], answer["method"])
-            raise CallError("denied", reason, failure.daemon) from failure
+        return [ad["Name"] for ad in ads]
 
     # updates
 

@@ -5,15 +5,17 @@ import pytest
 from adapters.condor.slot_merge import (
     SLOT_ATTRIBUTES,
     Slot,
-    content_of,
-    count_confirmed_merges,
+    SlotMerger,
     parse_slots,
     select_due_slots,
     select_slots_to_withdraw,
     split_into_batches,
 )
+from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.model import Site, to_unix
+from hydrator.domain.ports import MergeResult
 from tests.contracts.publisher import MORNING, site_ad
+from tests.factories import HOUR
 
 CAM, RAL = Site("CAM"), Site("RAL")
 AS_OF = to_unix(MORNING)
@@ -125,21 +127,34 @@ def test_batches_are_bounded_by_number_and_by_size_and_none_is_empty():
     assert split_into_batches([], {}, 3, 1000) == []
 
 
-def test_merge_is_confirmed_if_visible_and_missing_if_the_slot_sent_no_update():
-    sent = {
-        slot("there"): content_of(ADS[CAM]),
-        slot("lost"): content_of(ADS[CAM]),
-        slot("wiped"): content_of(ADS[CAM]),
-    }
-    later = [carrying("there"), slot("lost"), slot("wiped", heard=101)]
-    assert count_confirmed_merges(later, sent) == (1, 1)
-    assert count_confirmed_merges([], sent) == (0, 0)
+class _Collector:
+    """A collector with one slot, whose answer to the question for NEGOTIATOR is *answer*."""
+
+    def __init__(self, answer: Authorization):
+        self.answer, self.merged = answer, []
+
+    def collectors(self):
+        return ["cm"]
+
+    def ping(self, daemon, level, name):
+        assert (daemon, level, name) == ("collector", "NEGOTIATOR", "cm")
+        return self.answer
+
+    def slots(self, attributes, constraint, collector):
+        return [dict.fromkeys(attributes) | row(GLIDEIN_Site=CAM)]
+
+    def merge(self, collector, texts, rows, since):
+        self.merged += rows
+        return [name for name, *_ in rows]
 
 
-def test_withdrawal_is_confirmed_where_the_slot_has_no_attributes():
-    empty = slot("taken back", as_of=None)
-    assert count_confirmed_merges([empty], {carrying("taken back"): content_of(None)}) == (1, 0)
-    assert count_confirmed_merges([carrying("taken back")], {carrying("taken back"): content_of(None)}) == (
-        0,
-        1,
+@pytest.mark.parametrize("reason", ["", "it authenticated the client as us (by IDTOKENS) and denies it"])
+def test_nothing_is_sent_to_a_collector_that_denies_merges(reason):
+    allows, denies = _Collector(Authorization(True)), _Collector(Authorization(False, "us", None, reason))
+    allowed, denied = (
+        SlotMerger(each, ATTRIBUTES, interval=HOUR).run_once(ADS, lambda _: False)["cm"]
+        for each in (allows, denies)
     )
+    assert (allowed, len(allows.merged)) == (MergeResult(merged_count=1), 1)
+    assert "COLLECTOR.ALLOW_NEGOTIATOR" in denied.error
+    assert denies.merged == []
