@@ -29,7 +29,7 @@ def check(
     settings = load(config)
     with (
         closing(assemble(settings, system_clock)) as parts,
-        show_progress("asking the pool and the catalogues", as_json=as_json),
+        show_progress("asking the pool and the catalogues"),
     ):
         findings = examine(build_check_inputs(settings, parts))
     print_result(as_json, findings, lambda: show.print_findings(findings))

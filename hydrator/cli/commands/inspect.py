@@ -80,10 +80,7 @@ def datasets(
     from hydrator.submit.nearest_names import add_similar_names
 
     settings, now = load(config), system_clock()
-    with (
-        show_progress(READING_STATE, as_json=as_json),
-        Store.open_to_read(settings.daemon.state_dir) as store,
-    ):
+    with show_progress(READING_STATE), Store.open_to_read(settings.daemon.state_dir) as store:
         facts = load_facts(store, settings, now)
     names = parse_dids(dids, settings.daemon.default_scope) if dids else sorted(facts.demand.dids)
     if why:
@@ -104,10 +101,7 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
     from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 
     settings, now = load(config), system_clock()
-    with (
-        show_progress(READING_STATE, as_json=as_json),
-        Store.open_to_read(settings.daemon.state_dir) as store,
-    ):
+    with show_progress(READING_STATE), Store.open_to_read(settings.daemon.state_dir) as store:
         record, ads = store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord(), store.load().ads
     table = RateTable(record.samples, now=now, network=settings.network)
     rates = build_network(table, ads.keys() | settings.network.sites, record.sources)

@@ -77,7 +77,7 @@ def report(
     settings, now = load(config), system_clock()
     oldest = parse_since(since, now)
     with (
-        show_progress("querying the histories of the schedds", has_steps=True, as_json=as_json) as bar,
+        show_progress("querying the histories of the schedds", has_steps=True) as bar,
         closing(build_job_history(settings, system_clock, bar)) as history,
     ):
         answers = history.read_ended_jobs(oldest)

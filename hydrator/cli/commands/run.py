@@ -39,7 +39,7 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
         state, lost = load_state(store, system_clock())
         if settings.publish.never:
             store.forget_history(settings.publish.never)
-        report, reconciler = _run_cycle(settings, state, store, as_json=as_json)
+        report, reconciler = _run_cycle(settings, state, store)
         print_problems(store.damage_report, lost and f"state lost: {lost}")
     _print_report(as_json, report, reconciler, reconciler.view)
 
@@ -53,12 +53,12 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     settings, state = load(config), ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
         state, _ = load_state(store, system_clock())
-    report, reconciler = _run_cycle(settings, state, None, as_json=as_json)
+    report, reconciler = _run_cycle(settings, state, None)
     _print_report(as_json, report, reconciler, reconciler.view.plan)
 
 
 def _run_cycle(
-    settings: Settings, state: ReconcileState, store: Store | None, *, as_json: bool
+    settings: Settings, state: ReconcileState, store: Store | None
 ) -> tuple[CycleReport, Reconciler]:
     """Run one cycle from *state*, with its progress; without a *store*, only plan it."""
     configure_logs("error", sys.stderr)  # structlog alone prints values of variables, to standard output
@@ -69,7 +69,7 @@ def _run_cycle(
         commands = CommandQueue(settings.daemon.state_dir)
         if store:
             commands.prepare()
-        with show_progress(task, as_json=as_json):
+        with show_progress(task):
             reconciler = parts.build_reconciler(state, store, system_clock, commands)
             reconciler.refresh_demand()
             run = reconciler.run if store else reconciler.plan

@@ -95,7 +95,7 @@ def why(
         raise ConfigError(["--schedd applies to a job, not to datasets"])
     with (
         closing(build_condor_client(settings.htcondor)) as client,
-        show_progress("asking the pool", as_json=as_json),
+        show_progress("asking the pool"),
     ):
         known, problem = _load_daemon_knowledge(settings, now)
 

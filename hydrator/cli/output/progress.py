@@ -35,15 +35,14 @@ class ProgressBar:
 
 
 @contextmanager
-def show_progress(task: str, *, has_steps: bool = False, as_json: bool = False) -> Iterator[ProgressBar]:
+def show_progress(task: str, *, has_steps: bool = False) -> Iterator[ProgressBar]:
     """Show *task* on stderr while the ``with`` block runs; show nothing without a terminal.
 
     Args:
         task: the running work, in a few words.
         has_steps: show a bar, which learns the number of its steps later; otherwise a spinner.
-        as_json: True if the command prints JSON for programs; then show nothing.
     """
-    if as_json or not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         yield ProgressBar()
         return
     from rich.console import Console

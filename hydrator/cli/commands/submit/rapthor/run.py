@@ -178,7 +178,7 @@ def _list_files(settings: Settings, dids: Collection[Did], options: RapthorOptio
     if not settings.storage:
         return Listing()
     task = "listing the files of the datasets"
-    with show_progress(task, has_steps=True, as_json=options.as_json) as bar, ExitStack() as stack:
+    with show_progress(task, has_steps=True) as bar, ExitStack() as stack:
         bar.set_steps(len(set(dids)))
         listers = build_file_listers(settings, bar)
         for lister in listers:
@@ -208,7 +208,7 @@ def _resolve_datasets(
     daemon = daemon_catalogues(settings) if options.dry_run or not settings.catalogue else ()
     parts = assemble(settings, system_clock)
     try:
-        with show_progress("searching for the datasets of the parset", as_json=options.as_json):
+        with show_progress("searching for the datasets of the parset"):
             searched = parts.catalogues or daemon
             expansion = expand_globs(
                 parset.input_globs,
@@ -222,7 +222,7 @@ def _resolve_datasets(
         if repeated:
             print_problems(f"input_ms names {shorten_list(repeated)} more than once: the run reads it once")
         names = list(dict.fromkeys(names))
-        with show_progress("asking the catalogues for the sites of the datasets", as_json=options.as_json):
+        with show_progress("asking the catalogues for the sites of the datasets"):
             resolution = resolve_names(names, settings, parts.catalogues, daemon)
         now = system_clock()
     finally:
