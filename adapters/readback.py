@@ -6,11 +6,12 @@ from typing import Final
 
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.model import PublishedAd, Site, to_unix
+from hydrator.domain.redaction import sanitize
 from hydrator.domain.untrusted import MAX_NAME_CHARS, is_ahead, valid_integer, valid_time
 
 MOST_REJECTED: Final = 100
 """The number of rejected ads that are listed by name; the others are counted."""
-_MAX_REPR_CHARS: Final = 80
+_MAX_SHOWN_CHARS: Final = 80
 
 
 def parse_published_ad(
@@ -66,8 +67,7 @@ def read_back(
             continue
         except (ValueError, OverflowError, OSError) as error:
             if len(rejected) < MOST_REJECTED:
-                is_plain = isinstance(name, str) and len(name) <= _MAX_REPR_CHARS and name.isprintable()
-                rejected[str(name) if is_plain else quote_excerpt(name)] = str(error)
+                rejected[sanitize(str(name), _MAX_SHOWN_CHARS)] = str(error)
             else:
                 unnamed_count += 1
         else:

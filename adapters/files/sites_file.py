@@ -23,6 +23,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from typing_extensions import TypedDict
 from adapters.readback import parse_published_ad, read_back
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.set_answers import SetAnswer, read_backlog, read_set_answers
+from hydrator.domain.ads.set_answers import read_backlog, read_set_answers
 from hydrator.domain.errors import PublishError
 from hydrator.domain.files import read_regular, replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
@@ -152,7 +153,8 @@ def _add_ad(document: _Document, ad: SiteAd, now: datetime) -> None:
     for did in _available_dids(ad):
         document["datasets"].setdefault(did, []).append(ad.site)
     for key, one in read_set_answers(ad, now).items():
-        document["sets"].setdefault(key, {})[ad.site] = _set_row(one)
+        known = {name: value for name, value in asdict(one).items() if value is not None}
+        document["sets"].setdefault(key, {})[ad.site] = known
 
 
 def _remove_sites(document: _Document, sites: AbstractSet[str]) -> _Document:
@@ -175,16 +177,6 @@ def _remove_sites(document: _Document, sites: AbstractSet[str]) -> _Document:
 def _available_dids(ad: SiteAd) -> frozenset[str]:
     """Return the DIDs that are AVAILABLE in *ad*, without those that the size budget omitted from *ad*."""
     return frozenset(_AVAILABLE.findall(dict(ad.content).get(contract.DATASET_STATES, "")))
-
-
-def _set_row(answer: SetAnswer) -> dict[str, Any]:
-    row = {
-        "share": answer.share,
-        "as_of": answer.as_of,
-        "open_seconds": answer.open_seconds,
-        "read_from": answer.read_from,
-    }
-    return {name: value for name, value in row.items() if value is not None}
 
 
 def _read_document(

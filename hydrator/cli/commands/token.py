@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -56,13 +56,11 @@ def new(
     site: Annotated[
         str | None, typer.Option(help="Let the token read only the ad of this site.", callback=read_typed)
     ] = None,
-    role: Annotated[str | None, typer.Option(help="read: read all published data.")] = None,
+    role: Annotated[Literal["read"] | None, typer.Option(help="read: read all published data.")] = None,
 ) -> None:
     """Create a token and print it; the tokens file stores only its hash. The daemon needs no restart."""
     if (site is None) == (role is None):
         raise ConfigError(["give either --site NAME or --role read"])
-    if role not in (None, Role.READ):
-        raise ConfigError([f"--role {role!r}: use read; for a site use --site NAME"])
     if site is not None and (not site.strip() or not site.isprintable() or site != site.strip()):
         raise ConfigError([f"--site {site!r}: not a valid site name"])
     created_on = f"{system_clock():%Y-%m-%d}"

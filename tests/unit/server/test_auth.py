@@ -291,7 +291,6 @@ def test_a_change_keeps_mode_comments_and_lines_of_others(command, tmp_path):
     [
         (["new"], "give either --site NAME or --role read"),
         (["new", "--site", "A", "--role", "read"], "give either"),
-        (["new", "--role", "site"], "use read; for a site"),
         (["new", "--site", "A\nB"], "not a valid site name"),
         (["revoke", "ab"], "is not a token's key"),
         (["revoke", "0123456789ab"], "has no token 0123456789ab"),
