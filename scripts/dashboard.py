@@ -91,8 +91,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
          [(_rate("hydrator_publish_errors_total", "publisher"), "{{publisher}}")]),
         ("Requests by status", "reqps", "timeseries",
          [(_rate("hydrator_http_requests_total", "route, status"), "{{route}} {{status}}")]),
-        ("Time to answer, 95 %", "s", "timeseries",
-         [(_quantile("hydrator_http_request_duration_seconds", "route"), "{{route}}")]),
         ("Connections cut", "ops", "timeseries",
          [(_rate("hydrator_http_connections_cut_total", "reason"), "{{reason}}")]),
     )),

@@ -1,13 +1,10 @@
-"""HTTP metrics: requests by route and status, their duration, and closed connections."""
+"""HTTP metrics: requests by route and status, and closed connections."""
 
 from collections.abc import Callable
-from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter
 from starlette.routing import Route
 from starlette.types import Scope
-
-LATENCY_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
 
 
 def build_cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
@@ -24,7 +21,7 @@ def build_cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
 
 
 class HttpMetrics:
-    """Counts and durations of requests: one series for each route, not for each path."""
+    """Counts of requests: one series for each route and status, not for each path."""
 
     def __init__(self, registry: CollectorRegistry, routes: list[Route]) -> None:
         self._routes: dict[object, str] = {
@@ -33,21 +30,11 @@ class HttpMetrics:
         self._requests = Counter(
             "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
         )
-        self._durations = Histogram(
-            "hydrator_http_request_duration_seconds",
-            "Time to answer an HTTP request.",
-            ["route"],
-            buckets=LATENCY_BUCKETS_SECONDS,
-            registry=registry,
-        )
         for route in self._routes.values():
             self._requests.labels(route, "200")
-            self._durations.labels(route)
 
-    def record_request(self, scope: Scope, status: int, seconds: float) -> None:
-        route = self.route_label(scope)
-        self._requests.labels(route, str(status)).inc()
-        self._durations.labels(route).observe(seconds)
+    def count_request(self, scope: Scope, status: int) -> None:
+        self._requests.labels(self.route_label(scope), str(status)).inc()
 
     def route_label(self, scope: Scope) -> str:
         """Return the route of a request; "other" for unknown paths."""

@@ -102,7 +102,7 @@ class RequestMiddleware:
             self._count(scope, status or 500, time.perf_counter() - started_at)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        self.http_metrics.record_request(scope, status, seconds)
+        self.http_metrics.count_request(scope, status)
         # build the fields only for level DEBUG, since the server may get thousands of requests a second
         if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):
             # log the route, not the path: a path may have any name
