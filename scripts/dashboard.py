@@ -76,10 +76,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Size of an ad", "bytes", "timeseries", [(f"hydrator_site_ad_bytes{{{SITE}}}", "{{site}}")]),
         ("Jobs that the size budget left out", "short", "timeseries",
          [(f"hydrator_site_left_out_jobs{{{SITE}}}", "{{site}}")]),
-        ("Held changes", "short", "timeseries", [
-            ("hydrator_held_sites", "sites held: {{cause}}"),
-            (f"hydrator_held_datasets{{{SITE}}}", "datasets held: {{site}}"),
-        ]),
+        ("Sites with a held change", "short", "timeseries", [("hydrator_held_sites", "{{cause}}")]),
     )),
     ("Delivery to the pool", (
         ("Ads sent", "ops", "timeseries",
@@ -114,7 +111,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
     ("Reads from other sites", (
         ("Reads are paced", "short", "timeseries", [("hydrator_paced", "paced")]),
         ("Idle jobs beside their data", "short", "timeseries", [(f"hydrator_site_backlog{{{SITE}}}", "{{site}}")]),
-        ("Sets that are open at a site", "short", "timeseries", [(f"hydrator_site_open_sets{{{SITE}}}", "{{site}}")]),
         ("Readers of a site's data", "short", "timeseries", [(f"hydrator_site_readers{{{SITE}}}", "{{site}}")]),
     )),
     ("Requests of data", (
@@ -133,10 +129,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             (f"hydrator_staging_stuck_requests{{{SITE}}}", "stuck: {{site}}"),
             ("hydrator_staging_unserved_jobs", "jobs"),
         ]),
-        ("Stopped, and problems", "short", "timeseries", [
-            ("hydrator_staging_stopped", "stopped"),
-            ("hydrator_staging_problems", "problems"),
-        ]),
+        ("Problems", "short", "timeseries", [("hydrator_staging_problems", "problems")]),
     )),
 )  # fmt: skip
 

@@ -106,11 +106,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         ),
         ("cause",),
     ),
-    (
-        "held_datasets",
-        "Missing datasets that stay published at a site until further polls confirm the loss.",
-        ("site",),
-    ),
     ("unconfirmed_ads", "Site ads that the daemon sent but could not read back.", ("publisher",)),
     (
         "rejected_ads",
@@ -128,7 +123,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         (),
     ),
     ("site_backlog", "Idle jobs whose set of datasets is whole at a site.", ("site",)),
-    ("site_open_sets", "Sets, or lanes of sets, whose jobs may start at a site by reading.", ("site",)),
     ("site_readers", "Running jobs that started with a read from a site.", ("site",)),
     (
         "config_last_reload_successful",
@@ -150,7 +144,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "Slots that take jobs, by site and by the slot's copy of the site ad: current, outdated or none.",
         ("site", "coverage"),
     ),
-    ("staging_stopped", "1 if staging asks for nothing: the operator stopped it.", ()),
     ("staging_problems", "Catalogues and parts of staging that fail now.", ()),
     ("staging_open_requests", "Requests of data that have not ended.", ("site", "kind")),
     ("staging_in_flight_bytes", "Bytes on their way because of requests.", ("site",)),
@@ -263,9 +256,7 @@ _SITE_GAUGES = (
     "site_datasets",
     "site_left_out_jobs",
     "site_ad_bytes",
-    "held_datasets",
     "site_backlog",
-    "site_open_sets",
     "site_readers",
 )
 
@@ -297,10 +288,6 @@ def _record_site(metrics: Instruments, site: SiteView) -> None:
     if site.states is not None:
         for state in DatasetState:
             metrics.set("site_datasets", site.states.get(state.value, 0), name, state.value)
-    if site.loss:
-        metrics.set("held_datasets", site.loss.datasets, name)
-    if site.open_sets is not None:
-        metrics.set("site_open_sets", site.open_sets, name)
     if site.backlog is not None and site.readers is not None:
         metrics.set("site_backlog", site.backlog, name)
         metrics.set("site_readers", site.readers, name)

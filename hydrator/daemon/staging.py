@@ -59,7 +59,6 @@ class StagingMetrics:
         """Record one step of staging; any thread may call this."""
         self._count_ends(overview)
         unserved_jobs = sum(row.job_count for row in overview.not_asked if not row.is_waiting)
-        self._metrics.set("staging_stopped", overview.stop_reason is not None)
         self._metrics.set("staging_problems", len(overview.problems))
         self._metrics.set("staging_unserved_jobs", unserved_jobs)
         with self._metrics.replacing(*_REPLACED_GAUGES):

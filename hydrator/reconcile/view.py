@@ -195,7 +195,6 @@ class SiteView:
         left_out: the datasets for which the ad has no room.
         backlog: idle jobs whose set is whole there; null: the daemon does not know them.
         open_until: time until which the openings there are valid; null: there are none.
-        open_sets: sets, or lanes of sets, whose jobs may start there by reading.
         readers: running jobs that started with a read from there.
         read_back: publishers that show the ad; those that failed: what they showed last.
         published_at: last publication of the ad over HTTP; null in the output of commands.
@@ -215,7 +214,6 @@ class SiteView:
     left_out: LeftOutView | None = None
     backlog: Count | None = None
     open_until: UnixTime | None = None
-    open_sets: Count | None = None
     readers: Count | None = None
     read_back: ByPublisher[ReadBackView]
     published_at: UnixTime | None = None
@@ -491,7 +489,6 @@ def _view_sites(report: "CycleReport", confirming_polls: int, shown: _ReadBack) 
             left_out=_view_left_out(draft.omitted_entries) if draft else None,
             backlog=made.backlog.get(site, 0) if made else None,
             open_until=int(made.open_until) if made and site in made.openings else None,
-            open_sets=len(made.openings[site]) if made and site in made.openings else None,
             readers=paced.readers.get(site, 0) if made else None,
             read_back=shown.get(site, {}),
         )

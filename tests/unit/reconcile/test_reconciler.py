@@ -821,11 +821,9 @@ def test_held_loss_is_in_summary_log_and_metrics():
     metrics = Metrics(registry, "1")
     metrics.record_cycle(view_of(report), 1)
     assert registry.get_sample_value("hydrator_held_sites", {"cause": "site"}) == 1
-    assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) == 6
     world.catalogue.replicas = tuple(many)
     metrics.record_cycle(view_of(world.run(MINUTE)), 1)
     assert registry.get_sample_value("hydrator_held_sites", {"cause": "site"}) == 0
-    assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) is None
 
 
 class Unplaced(MemoryCatalogue):

@@ -168,11 +168,11 @@ def test_a_publisher_that_fails_shows_what_it_showed_last_and_another_what_it_sh
     assert {one.name: one.ads for one in view.publishers} == {"collector": 2, "file": 1}
 
 
-def test_backlog_and_open_sets_are_those_of_the_openings():
+def test_backlog_and_readers_are_those_of_the_openings():
     made = Openings({CAM: {"a:b": Opening(60, RAL, 9), "c:d~1": Opening(60, RAL, 9)}}, 90.0, {RAL: 3})
     view = view_of(report_of(Snapshot({}), demand(), paced=PacedCycle(made, readers={RAL: 2})))
     (site,) = view.sites
-    assert (site.site, site.open_sets, site.backlog, site.readers) == (CAM, 2, 0, 0)
+    assert (site.site, site.backlog, site.readers) == (CAM, 0, 0)
     assert (view.pacing.sets, view.pacing.backlog, view.pacing.open_until) == (2, 3, 90)
 
 
