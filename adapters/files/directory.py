@@ -95,7 +95,7 @@ class DirectoryCatalogue:
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :class:`hydrator.domain.ports.Catalogue`."""
         at = self._clock()
-        paths, unreadable, incomplete = self._scan()
+        paths, problems = self._scan()
         groups = group_by_lower_case(paths)
         readings: dict[Did, Reading] = {}
         for did in sorted(dids):
@@ -104,33 +104,30 @@ class DirectoryCatalogue:
             }
             replicas = tuple(Replica(did, site, state) for site, state in states.items() if state)
             failed = {site for site, state in states.items() if state is None}
-            unreachable = unreadable | (incomplete - states.keys()) | failed
+            unreachable = frozenset(problems.keys() - states.keys()) | failed
             variants = case_variants(did, groups)
             readings[did] = Seen(at, replicas, unreachable_sites=unreachable, case_variants=variants)
         return Survey(self.name, at, frozenset(Site(site) for site in self._options.roots), readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :class:`hydrator.domain.ports.Catalogue`."""
-        paths, unreadable, incomplete = self._scan()
-        if unreadable:
-            raise CatalogueUnreachable(self.name, f"the root of {min(unreadable)} is empty or cannot be read")
-        if incomplete:
-            reason = f"a folder below the root of {min(incomplete)} cannot be read"
-            raise CatalogueUnreachable(self.name, reason)
+        paths, problems = self._scan()
+        if problems:
+            site = min(problems)
+            raise CatalogueUnreachable(self.name, f"{site}: {problems[site]}")
         return filter_by_patterns(paths, patterns)
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
 
-    def _scan(self) -> tuple[dict[Did, dict[Site, Path]], frozenset[Site], frozenset[Site]]:
-        """Return folders by dataset and site; sites with an unreadable root; partly unreadable sites."""
+    def _scan(self) -> tuple[dict[Did, dict[Site, Path]], dict[Site, str]]:
+        """Return the folders by dataset and site, and the problem of each site that is not wholly read."""
         paths: dict[Did, dict[Site, Path]] = {}
-        unreadable: set[Site] = set()
-        incomplete: set[Site] = set()
+        problems: dict[Site, str] = {}
         for name, root in sorted(self._options.roots.items()):
             site, errors = Site(name), list[OSError]()
             if not _list_folder(root, errors):
-                unreadable.add(site)
+                problems[site] = "its root is empty or cannot be read"
                 continue
             parts = [PurePath(pattern).parts for pattern in self._options.patterns]
             for path in {path for each in parts for path in _find_matches(root, each, errors)}:
@@ -140,12 +137,11 @@ class DirectoryCatalogue:
                     continue
                 paths.setdefault(did, {})[site] = path
             if errors:
-                incomplete.add(site)
-        if len(unreadable) == len(self._options.roots):
-            raise CatalogueUnreachable(
-                self.name, "every root is empty or cannot be read; check that the roots are mounted"
-            )
-        return paths, frozenset(unreadable), frozenset(incomplete)
+                problems[site] = "a folder below its root cannot be read"
+        if not paths and problems.keys() == self._options.roots.keys():
+            reason = "every root is empty or not wholly readable; check that the roots are mounted"
+            raise CatalogueUnreachable(self.name, reason)
+        return paths, problems
 
     def _replica_state(self, path: Path, now: datetime) -> DatasetState | None:
         """Return the state of a dataset's folder: complete, incoming or partial; None if it is unreadable."""

@@ -126,7 +126,7 @@ def test_datasets_below_an_unreadable_folder_are_unknown(open_folder):
     with as_nobody():
         assert read_site_states(made, "open/x.MS") == ({"CAM": DatasetState.AVAILABLE}, frozenset())
         assert read_site_states(made, "closed/y.MS") == ({}, {Site("CAM")})
-        with pytest.raises(CatalogueUnreachable, match="below the root of CAM cannot be read"):
+        with pytest.raises(CatalogueUnreachable, match="CAM: a folder below its root cannot be read"):
             made.find(["*"])
     (open_folder / "CAM" / "closed").chmod(0o755)
 
