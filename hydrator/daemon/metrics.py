@@ -53,10 +53,7 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("merge_errors", "Runs of the slot merge that failed.", ("collector",)),
     (
         "staging_requests",
-        (
-            "Requests of data, by outcome: asked, joined (a rule of another account serves the jobs), pinned,"
-            " renewed, cancelled, failed or ended."
-        ),
+        "Calls for requests of data, by outcome: asked, pinned, renewed, cancelled or failed.",
         ("outcome",),
     ),
     (
@@ -184,7 +181,7 @@ _INITIAL_SERIES: Final[Mapping[str, Iterable[str]]] = {
     "job_starts": [start.value for start in Start],
     "cycles": ["complete", "partial", "failed"],
     "bugs": ["cycle"],
-    "staging_requests": ["asked", "joined", "pinned", "renewed", "cancelled", "failed", "ended"],
+    "staging_requests": ["asked", "pinned", "renewed", "cancelled", "failed"],
     "staging_refusals": [kind.value for kind in RefusalKind],
     "staging_bytes": ["asked", "staged", "unused"],
 }

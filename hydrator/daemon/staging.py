@@ -38,7 +38,6 @@ class StagingMetrics:
         self._metrics = metrics
         self._last_ended_at: datetime | None = None
         self._complete: frozenset[tuple[Did, Site]] | None = None
-        self._joined: frozenset[str] = frozenset()
 
     def count_call(self, write: Write, error: StagingError | None) -> None:
         """Count one call at a catalogue; any thread may call this."""
@@ -66,10 +65,9 @@ class StagingMetrics:
             self._set_limits(overview)
 
     def _count_ends(self, overview: StagingOverview) -> None:
-        """Count what ended, arrived or was joined since the last step; what was there at the start is not."""
+        """Count the bytes that arrived, or ended unused, since the last step; none at the start."""
         last, self._last_ended_at = self._last_ended_at or overview.as_of, overview.as_of
         new = [row for row in overview.ended if row.ended_at and last < row.ended_at <= overview.as_of]
-        self._metrics.count("staging_requests", "ended", by=len(new))
         stages = [row for row in (*overview.requests, *new) if row.kind is StagingKind.STAGE]
         complete = frozenset(row.key for row in stages if row.is_complete)
         before, self._complete = self._complete, complete
@@ -78,9 +76,6 @@ class StagingMetrics:
         self._metrics.count("staging_bytes", "staged", by=staged)
         unused = sum(row.bytes for row in new if row in stages and row.is_complete and not row.is_used)
         self._metrics.count("staging_bytes", "unused", by=unused)
-        joined = frozenset(overview.joined)
-        self._metrics.count("staging_requests", "joined", by=len(joined - self._joined))
-        self._joined = joined
 
     def _set_requests(self, overview: StagingOverview) -> None:
         counts = Tally((row.site, row.kind) for row in overview.requests)
