@@ -31,12 +31,10 @@ from hydrator.domain.ports import (
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer, valid_number
 
 from .bindings.client import CondorClient, QueueClient
-from .bindings.library import NOT_DYNAMIC_SLOT, job_order
+from .bindings.library import NOT_DYNAMIC_SLOT, RESOURCES, job_order
 from .job_history import ReportBuffer
 from .schedd_rounds import SiteRounds
 
-RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
-"""The resources of a slot. For a partitionable slot these are the free amounts; ``TotalSlotCpus`` is all."""
 SLOT_ATTRIBUTES = (
     *("Name", "State", "PartitionableSlot", contract.GENERATION),
     *RESOURCES,

@@ -83,6 +83,8 @@ def read_strings(ad: Any, attribute: str) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
+RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
+"""Resources of a slot. Those of a partitionable one are the free amounts; ``TotalSlotCpus`` is all."""
 NOT_DEFINED = "Not defined"
 """A daemon returns this text for a setting that HTCondor knows but that has no value."""
 REAL_SLOT = "IsDataSlot =!= true"

@@ -17,6 +17,7 @@ from hydrator.domain.ads import contract
 
 from .library import (
     NOT_DYNAMIC_SLOT,
+    RESOURCES,
     SITE_WIDE_ATTRIBUTES,
     Ad,
     Bindings,
@@ -121,10 +122,6 @@ def _closing_index(text: str) -> int:
             return place
         place += len(piece)
     return -1
-
-
-RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
-"""Resources of a partitionable slot; ``TotalSlot…`` is the amount when nothing of it is in use."""
 
 
 @contextmanager

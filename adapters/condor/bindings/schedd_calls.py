@@ -28,6 +28,7 @@ from hydrator.domain.ads import contract, dataset_sets
 from .library import (
     MAX_MISS_CHARS,
     MAX_MISSES_OF_JOB,
+    RESOURCES,
     Ad,
     Bindings,
     CallError,
@@ -62,7 +63,7 @@ SINGLE_JOBS = (
 
 A user wrote what stands in ``unparse``. A schedd before 25.13.2 that evaluates ``+X = false ? {} : X`` hangs.
 """
-REQUESTS = ("RequestCpus", "RequestMemory", "RequestDisk", "RequestGPUs")
+REQUESTS = tuple(f"Request{name}" for name in RESOURCES)
 IDLE_ATTRIBUTES = (contract.KEY, contract.WORKFLOW_RUN, contract.LANE, contract.MODE, *REQUESTS)
 GROUP_ATTRIBUTES = (
     *(contract.REQUIRED_DATASETS, *IDLE_ATTRIBUTES),
