@@ -251,7 +251,6 @@ class Outcomes:
         total: the jobs of all sites.
         sites: the same by site, of the 100 sites with the most jobs.
         sets: the same by set, of the 100 sets with the most bytes and jobs; the key is the list of DIDs.
-        set_count: number of all sets.
         never_started: jobs that named datasets and never started.
         missed_datasets: datasets that jobs could not read although their slot listed them, over all jobs.
         waits: times from the submission to the first start, by the way in which jobs started.
@@ -262,7 +261,6 @@ class Outcomes:
     total: StartCounts
     sites: Mapping[Site, StartCounts]
     sets: Mapping[str, StartCounts]
-    set_count: int
     never_started: int
     missed_datasets: int
     waits: Mapping[Start, Quantiles]
@@ -299,7 +297,6 @@ def summarize(jobs: Iterable[EndedJob]) -> Outcomes:
         total,
         dict(sorted(most_jobs)),
         {", ".join(sorted(dids)): counts for dids, counts in most_bytes},
-        len(sets),
         never_started,
         missed_datasets,
         {start: Quantiles.of(seconds) for start, seconds in waits.items()},

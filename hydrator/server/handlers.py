@@ -100,7 +100,7 @@ def _ad_not_found(state: ServerState, site: Site, *, can_see_all_sites: bool) ->
     similar = find_similar_sites(site, state.ads.keys()) if can_see_all_sites else []
     hint = f"did you mean {', '.join(map(repr, similar))}?" if similar else "GET /v1/sites lists all sites"
     detail = f"no ad for site {site[:MAX_NAME_COMPARED]!r}; {hint}"
-    return HttpError(404, "unknown site", detail, {"similar_sites": similar})
+    return HttpError(404, "unknown site", detail)
 
 
 def _etag_matches(if_none_match: str | None, etag: str) -> bool:

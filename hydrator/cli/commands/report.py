@@ -176,9 +176,6 @@ def _print_sentences(made: Report) -> None:
             f"{format_count(total.unknown, 'job')} started without an answer: at a slot without the hook or"
             " with an old answer,\nor when the wait was over."
         )
-    if outcomes.set_count > _SHOWN_SETS:
-        more = format_count(outcomes.set_count - _SHOWN_SETS, "set")
-        print(f"{more} of datasets are not shown; --json has 100 sets at most.")
     if outcomes.missed_datasets:
         jobs, datasets = total.jobs_with_misses, format_count(outcomes.missed_datasets, "dataset")
         print(f"{format_count(jobs, 'job')} could not read {datasets} that the slot listed.")

@@ -92,7 +92,7 @@ def test_starts_and_bytes_are_counted_by_site_and_by_set():
     both = f"{L1}, {L2}"
     assert counted.sets == {L1: StartCounts(1, 1, 0, 70), both: StartCounts(0, 1, 1, 30)}
     assert list(counted.sets) == [L1, both], "the most bytes first"
-    assert (counted.set_count, counted.never_started) == (2, 1)
+    assert (len(counted.sets), counted.never_started) == (2, 1)
 
 
 def test_waits_and_runs_are_counted_by_the_way_a_job_started():
@@ -215,7 +215,6 @@ def test_report_prints_starts_times_sets_and_what_it_left_out(capsys):
     assert "beside its data 1 min 1 min 1 min 1 h 1 h 1 h" in text
     assert f"{L1}, and 1 more 1 0 (0 %) 1 0 2 GB 0" in text
     assert "14 jobs with datasets started and ended in 1 h; 1 more never started." in text
-    assert "4 sets of datasets are not shown" in text
     assert "could not read" not in text
 
 
