@@ -127,6 +127,15 @@ def test_init_writes_nothing_if_no_collector_answers(folder, monkeypatch, given,
     assert not (folder / "new" / "config.toml").exists()
 
 
+@pytest.mark.outside
+def test_init_prints_what_check_says_about_the_catalogue_and_writes_the_file(folder):
+    off = {"HYDRATOR_DEMAND__ASK_SCHEDDS": "false", "HYDRATOR_PUBLISH__COLLECTOR__ENABLED": "false"}
+    asked = words(folder, "--state-dir", str(folder / "var"))
+    done = run(*(word for word in asked if word != "--untried"), **off)
+    assert (done.returncode, "answers, and covers 2 sites: CAM, RAL" in done.stdout) == (0, True), done
+    assert (folder / "new" / "config.toml").exists()
+
+
 RUCIO = ["--url", "https://rucio.example.org", "--account", "hydrator"]
 CLIENT = [
     "--token-url",
