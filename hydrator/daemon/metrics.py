@@ -203,12 +203,8 @@ class Instruments:
             name: Histogram(f"hydrator_{name}", text, labels, buckets=buckets, registry=registry)
             for name, text, labels, buckets in HISTOGRAMS
         }
-        self._counted: defaultdict[str, dict[_Labels, Counter]] = defaultdict(dict)
-        """The series of each counter, by their labels."""
-        self._series: defaultdict[str, dict[_Labels, Gauge]] = defaultdict(dict)
-        """The series of each gauge, by their labels."""
-        self._old_series: dict[str, dict[_Labels, Gauge]] = {}
-        """The series that :meth:`replacing` removes unless they are set again."""
+        self._series: defaultdict[str, set[_Labels]] = defaultdict(set)
+        """The labels of the series of each gauge."""
         for name, values in _INITIAL_SERIES.items():
             for value in values:
                 self.count(name, value, by=0)
@@ -218,20 +214,14 @@ class Instruments:
 
         An increase by 0 exports the counter. Prometheus then sees the first event as an increase.
         """
-        series = self._counted[name]
-        if labels not in series:  # to find a series by its labels takes most of the time
-            counter = self.counters[name]
-            series[labels] = counter.labels(*labels) if labels else counter
-        series[labels].inc(by)
+        counter = self.counters[name]
+        (counter.labels(*labels) if labels else counter).inc(by)
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
-        series = self._series[name]
-        if labels not in series:
-            gauge = self.gauges[name]
-            old = self._old_series.get(name, {}).pop(labels, None)
-            series[labels] = old or (gauge.labels(*labels) if labels else gauge)
-        series[labels].set(value)
+        gauge = self.gauges[name]
+        (gauge.labels(*labels) if labels else gauge).set(value)
+        self._series[name].add(labels)
 
     @contextlib.contextmanager
     def replacing(self, *names: str) -> Iterator[None]:
@@ -239,12 +229,12 @@ class Instruments:
 
         A scrape meanwhile finds the old series, and never a gauge without any.
         """
-        self._old_series.update((name, self._series.pop(name, {})) for name in names)
+        before = {name: self._series.pop(name, set()) for name in names}
         try:
             yield
         finally:
-            for name in names:
-                for labels in self._old_series.pop(name):
+            for name, labels_before in before.items():
+                for labels in labels_before - self._series[name]:
                     self.gauges[name].remove(*labels)
 
 
