@@ -356,12 +356,14 @@ class PoolLoad:
     """The jobs of all schedds of a pool, and the slots of its sites, at ``as_of``.
 
     ``slots`` omits slots that take no jobs: their state is Owner, Drained or Backfill, their START is
-    false, they are broken or drain, or their ad is offline.
+    false, they are broken or drain, or their ad is offline. ``idle_before`` has the idle jobs that the
+    schedds without an answer had at their last: silence is no end of a job, and nobody else opens their reads.
     """
 
     as_of: datetime
     schedds: Mapping[str, ScheddLoad | Unseen]
     slots: tuple[SlotGroup, ...]
+    idle_before: tuple[IdleJobs, ...] = ()
 
     @property
     def answers(self) -> Mapping[str, ScheddLoad]:
@@ -370,8 +372,8 @@ class PoolLoad:
 
     @property
     def idle(self) -> tuple[IdleJobs, ...]:
-        """Return the idle jobs of the schedds that answered."""
-        return tuple(jobs for schedd in self.answers.values() for jobs in schedd.idle)
+        """Return the idle jobs of all schedds; of those without an answer, the last known."""
+        return (*(jobs for schedd in self.answers.values() for jobs in schedd.idle), *self.idle_before)
 
     @property
     def unseen_reason(self) -> str | None:
@@ -459,7 +461,8 @@ class PoolSnapshot:
         oldest = self.as_of - MAX_LOAD_AGE
         new = {name: one.load for name, one in self.queues.items() if one.demand.as_of >= oldest}
         unseen = {name: Unseen(reason) for name, reason in self.silent.items() if name not in new}
-        return PoolLoad(self.as_of, {**new, **unseen}, self.slots)
+        before = (jobs for name, one in self.queues.items() if name in unseen for jobs in one.load.idle)
+        return PoolLoad(self.as_of, {**new, **unseen}, self.slots, tuple(before))
 
 
 class PoolReader(Protocol):

@@ -220,8 +220,9 @@ def write_set_lines(
 ) -> SetLines:
     """Choose the sets that fit into the ad of a site, and write their lines.
 
-    The choice of sets of which the site has nothing ends with the first that has no room. One that only
-    matches a pattern has no entry.
+    The choice of sets of which the site has nothing ends with the first that has no room. A set that only
+    a pin or a pattern names has an entry only where it is whole: elsewhere a slot that knows a set keeps its
+    ``auto`` jobs until it is open, and the daemon opens only what jobs that it sees wait for.
 
     Args:
         site: the facts of the site, without datasets that collide in letter case.
@@ -246,7 +247,7 @@ def write_set_lines(
         is_complete = all(
             writer.add(one, is_absent=True)
             for one in demand.entries
-            if one.origin is not Origin.PATTERN and one.key not in keys_here
+            if one.origin is Origin.JOB and one.key not in keys_here
         )
     return SetLines(_join_entries(writer.texts), sum(writer.sizes), here, omitted, is_complete)
 
@@ -287,6 +288,8 @@ class _SetWriter:
             share, oldest = 0.0 if self._snapshot.unread_dids.isdisjoint(entry.dids) else None, None
         else:
             share, oldest = find_share(self._facts, self._snapshot, entry.dids)
+            if share is not None and share < 1 and entry.origin is not Origin.JOB:
+                return True
         at = self._as_of if oldest is None else to_unix(oldest)
         texts = _write_entries(name, share, at, self._as_of)
         shares_bytes, times_bytes = self.sizes[0] + len(texts[0]), self.sizes[1] + len(texts[1])

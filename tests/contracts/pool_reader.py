@@ -103,3 +103,5 @@ def test_load_has_the_last_queue_of_a_silent_schedd_until_it_is_old() -> None:
     assert all(isinstance(one, PoolLoad) for one in loads)
     assert [one.schedds["ap1"] for one in loads] == [QUEUE.load, Unseen("timeout")]  # type: ignore[union-attr]
     assert loads[0].unseen_reason == "schedd ap2: denied"  # type: ignore[union-attr]
+    waits = [sorted(jobs.key or "" for jobs in one.idle) for one in loads]  # type: ignore[union-attr]
+    assert waits == [["t:a", "t:c"]] * 2, "a job does not end because its schedd is silent"

@@ -271,3 +271,41 @@ def test_p9_a_slot_is_updated_once_a_change_and_one_of_23_9_at_its_interval():
     first, second = new.updates
     assert first < changed_at < second <= times[1]
     assert old.updates == pytest.approx(new.updates, abs=HOOK_SECONDS)
+
+
+class SilentPool(CountedPool):
+    """The schedd of the jobs, ap1, answers for ``seen_seconds`` only; then it is silent, or not listed."""
+
+    seen_seconds = 0.0
+
+    def read_snapshot(self, *, waits: bool = False) -> PoolSnapshot:
+        shown = super().read_snapshot(waits=waits)
+        other = ScheddQueue(ScheddDemand(self._world.clock(), ()), ScheddLoad())
+        queues, silent = {"ap2": other}, {}
+        if self.seen_seconds:
+            is_seen = self._world.loop.now < self.seen_seconds
+            self._kept = shown.queues["ap1"] if is_seen else self._kept
+            queues["ap1"], silent = self._kept, {} if is_seen else {"ap1": "no answer in time"}
+        self.last = replace(shown, queues=queues, silent=silent)
+        return self.last
+
+
+@pytest.mark.parametrize(
+    ("seen_seconds", "pins"), [(100.0, []), (0.0, [BIG])], ids=["silent", "not listed, but a pin"]
+)
+def test_auto_job_of_a_schedd_that_the_daemon_does_not_see_starts_elsewhere(seen_seconds, pins):
+    """Its data is at a full site, a slot elsewhere is free after its wait, and another schedd answers."""
+    world = Case({UK: [Slots(1, "busy")], DE: [Slots(1)]}, {BIG: (UK, 500 * GB)}, DE).build()
+    world.configurations[0]["demand"]["pins"] = pins
+    if pins:
+        world.truth.queues["ap1"].clear()  # nobody can see it
+    assert world.pool is not None
+    parts = {"groups": world.pool_part.groups, "request": world.pool_part.request}
+    world.pool_part = type("ThisPool", (SilentPool,), {**parts, "seen_seconds": seen_seconds})
+    job = Job((BIG,), "auto", 0.0, 600, 1e9, any_after=to_unix(EPOCH) + 600)
+    world.pool = replace(world.pool, jobs=[job])
+    for slot in world.pool.slots:
+        slot.busy_until = 900.0 if slot.site == DE else slot.busy_until
+    world.run(1800.0)
+    assert world.laws.broken == []
+    assert job.site == DE

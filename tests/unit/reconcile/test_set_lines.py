@@ -39,6 +39,7 @@ from tests.factories import (
     L3,
     MINUTE,
     NOON,
+    OSO,
     RAL,
     demand,
     facts,
@@ -115,14 +116,18 @@ def test_withheld_key_is_in_no_ad_and_its_datasets_are():
     assert ad["DataLocalityTruncated"] == "false"
 
 
-def test_set_that_only_matches_a_pattern_is_shown_only_where_some_of_it_is():
-    """A dataset that leaves the catalogue also leaves the patterns' matches: its set must not leave twice."""
-    view = facts(replica(L1, CAM), replica(L2, RAL))
-    entry = replace(want(L1), origin=Origin.PATTERN)
+@pytest.mark.parametrize("origin", [Origin.PATTERN, Origin.PIN])
+def test_set_that_no_job_names_is_shown_only_where_it_is_whole(origin):
+    """Else an auto job that the daemon does not see, such as of a pool that flocks, would wait for ever."""
+    part = replica(L1, OSO, DatasetState.PARTIAL, 0.5)
+    view = facts(replica(L1, CAM), replica(L2, RAL), part)
+    entry = replace(want(L1), origin=origin, job_count=0)
     assert shares(view, entry, site=CAM) == {set_key([L1]): 1.0}
     assert shares(view, entry, site=RAL) == {}
-    for other in (replace(want(L1), job_count=0), replace(want(L1), job_count=0, origin=Origin.PIN)):
+    assert shares(view, entry, site=OSO) == {}
+    for other in (want(L1), replace(want(L1), job_count=0)):
         assert shares(view, entry, other, site=RAL) == {set_key([L1]): 0.0}
+        assert shares(view, entry, other, site=OSO) == {set_key([L1]): 0.5}
 
 
 def test_drafts_change_when_the_first_job_names_a_set():
