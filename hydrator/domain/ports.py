@@ -357,7 +357,7 @@ class PoolLoad:
 
     ``slots`` omits slots that take no jobs: their state is Owner, Drained or Backfill, their START is
     false, they are broken or drain, or their ad is offline. ``idle_before`` has the idle jobs that the
-    schedds without an answer had at their last: silence is no end of a job, and nobody else opens their reads.
+    schedds without an answer had at their last: silence ends no job, and nobody else opens its read.
     """
 
     as_of: datetime

@@ -42,6 +42,10 @@ MIN_LATENESS_SECONDS, MAX_LATENESS_SECONDS = 10.0, 300.0
 """The bounds of the measured time; a startd of HTCondor 23 shows an opening after UPDATE_INTERVAL, 300 s."""
 MAX_INTERVAL_SECONDS: Final = 600.0
 _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
+_CLOCK_SKEW: Final = 300.0
+"""A start that is further in the future, in seconds, is an error of some clock."""
+_MAX_RUN_SECONDS: Final = 365 * 86400.0
+"""A job whose start is further back did not start then."""
 _MOVING = frozenset({DatasetState.STAGING, DatasetState.UNAVAILABLE, DatasetState.UNKNOWN})
 """States of a dataset that may soon be readable: a set with such a dataset waits longer for it."""
 
@@ -109,6 +113,7 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
     any offer into a job. So it counts only for a demanded set, and for no longer than the whole set takes.
     """
     reads = []
+    latest = to_unix(load.as_of) + _CLOCK_SKEW
     parse, find_rate = cache(parse_offer), cache(rates.rate)
     for schedd in load.answers.values():
         for jobs in schedd.running:
@@ -126,6 +131,7 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
                 RunningRead(key, source, site, seconds, started_at - schedd.clock_ahead)
                 for source, seconds in parts
                 for started_at in jobs.started_at
+                if started_at - schedd.clock_ahead <= latest
             ]
     return reads
 
@@ -170,7 +176,8 @@ class _Figures:
             for started_at in jobs.started_at
         )
         ended = self._running - running
-        self.run_seconds.extend(max(1.0, now - one[-1]) for one in ended.elements() if one[0] in answers)
+        seconds = (max(1.0, now - one[-1]) for one in ended.elements() if one[0] in answers)
+        self.run_seconds.extend(one for one in seconds if one < _MAX_RUN_SECONDS)
         self._running = running
 
     def find_run_seconds(self) -> float:

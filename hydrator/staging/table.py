@@ -373,8 +373,13 @@ class StagingControl(CommandSource[StagingCommand], Protocol):
 def apply_commands(table: Table, commands: Iterable[StagingCommand], now: datetime) -> Table:
     """Return *table* after *commands*; the next plan makes the cancellations."""
     for command in commands:
-        if command.name == "resume":
-            rows = (replace(one, closed_until=None, refusal=None) for one in table.rows)
+        if command.name == "resume":  # a cancellation that was given before is made
+            rows = (
+                one
+                if one.reason == BY_OPERATOR and not one.ended_at
+                else replace(one, closed_until=None, refusal=None)
+                for one in table.rows
+            )
             approved = {name: one for name, one in table.decisions.items() if one.verb == "approve"}
             table = Table(tuple(rows), approved)
         elif command.name == "cancel":

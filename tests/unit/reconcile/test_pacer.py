@@ -132,6 +132,7 @@ def test_running_jobs_read_as_their_slots_offered():
         RunningJobs((40,), None, str(ONE), offer="read 8 s from UK"),
         RunningJobs((50,), DE, None, offer="read 8 s from UK"),
         RunningJobs((60,), DE, str(ONE), offer="read 8 s from GONE"),
+        RunningJobs((to_unix(NOON) + 1000,), DE, str(ONE), offer="read 8 s from UK"),  # a wrong clock
     )
     reads = read_reads(load(*jobs, ahead=3), {ONE: SetBytes({(UK,): GB})}, Rates())
     assert reads == [RunningRead(ONE, UK, DE, 8, 7), RunningRead(ONE, UK, DE, 8, 17)]
@@ -258,7 +259,7 @@ def test_lateness_is_measured_from_the_openings_to_the_first_starts():
 def test_mean_run_time_is_that_of_the_last_ended_jobs():
     pacer = pacer_of()
     start = to_unix(NOON)
-    for minutes, starts in ((1, (start, start)), (11, (start,)), (21, ())):
+    for minutes, starts in ((1, (start, start, 0)), (11, (start,)), (21, ())):  # no job started in 1970
         pacer.update_load(load(RunningJobs(starts, DE, str(ONE)), at=NOON + minutes * MINUTE, slots=SLOTS))
         pacer.make(VIEW, WANTED, NOON + minutes * MINUTE)
     assert pacer._figures.find_run_seconds() == (660 + 1260) / 2

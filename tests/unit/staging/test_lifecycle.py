@@ -272,6 +272,21 @@ def test_the_operator_cancels_a_request_and_it_is_not_asked_again_before_he_resu
     assert world.stages == {(L1, CAM)}
 
 
+@pytest.mark.parametrize("stopped_steps", [0, 3])
+def test_cancellation_that_was_given_before_the_operator_resumes_is_made(stopped_steps):
+    world = asked_world()
+    world.control.stop_reason = "stopped by the operator" if stopped_steps else ""
+    world.control.commands.append(StagingCommand("cancel", (only_request(world).batch,)))
+    for _ in range(stopped_steps):
+        world.step(HOUR)
+    world.control.stop_reason = ""
+    world.control.commands.append(StagingCommand("resume"))
+    for _ in range(3):
+        world.step(HOUR)
+    assert "cancel" in world.stager.calls
+    assert world.stager.calls.count("request") == 1
+
+
 def test_each_call_is_audited_with_its_result():
     world = asking_world()
     world.stager.faults["request"] = [Fault(LOST)]
