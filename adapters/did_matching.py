@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from hydrator.domain.model import Did
-from hydrator.domain.text import matches_any
+from hydrator.domain.text import group_pairs, matches_any
 
 
 def filter_by_patterns(dids: Iterable[Did], patterns: Collection[str]) -> frozenset[Did]:
@@ -14,10 +14,7 @@ def filter_by_patterns(dids: Iterable[Did], patterns: Collection[str]) -> frozen
 
 def group_by_lower_case(dids: Iterable[Did]) -> Mapping[str, list[Did]]:
     """Group *dids* that differ only in the case of ASCII letters: ClassAds ignore this case in names."""
-    groups: dict[str, list[Did]] = {}
-    for did in dids:
-        groups.setdefault(did.lower(), []).append(did)
-    return groups
+    return group_pairs((did.lower(), did) for did in dids)
 
 
 def case_variants(did: Did, groups: Mapping[str, list[Did]]) -> frozenset[Did]:

@@ -14,6 +14,7 @@ from typing import TypeVar
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did
+from hydrator.domain.text import group_pairs
 
 from .poll import StoragesByDid
 from .responses import BadRow, Record, read_text, require_record
@@ -203,9 +204,7 @@ class RuleCache:
         Raises:
             CatalogueError: the rules of a scope cannot be listed.
         """
-        by_scope: dict[str, list[Did]] = {}
-        for did in sorted(rule_storages):
-            by_scope.setdefault(split_did(did)[0], []).append(did)
+        by_scope = group_pairs((split_did(did)[0], did) for did in sorted(rule_storages))
         for scope, dids in by_scope.items():
             if self._cache and len(dids) >= _MIN_RULES_FOR_SCOPE_QUERY:
                 rules_by_did = {did: dict[str, Rule]() for did in dids if rule_storages[did]}
@@ -223,11 +222,8 @@ class RuleCache:
 
     def pending_rules(self) -> Mapping[Did, list[Rule]]:
         """Return, by DID, the rules that have no locks yet."""
-        rules_by_did: dict[Did, list[Rule]] = {}
-        for rule in self.rules_by_id.values():
-            if rule.did and rule.state in PENDING_STATES:
-                rules_by_did.setdefault(rule.did, []).append(rule)
-        return rules_by_did
+        pending = (rule for rule in self.rules_by_id.values() if rule.state in PENDING_STATES)
+        return group_pairs((rule.did, rule) for rule in pending if rule.did)
 
     def is_deleted(self, rule: str) -> bool:
         """Return whether Rucio answered 404 for the rule with this id."""

@@ -16,6 +16,7 @@ from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.model import NO_PROVENANCE, DatasetState, Did, Provenance, Replica, Seen, Site
 from hydrator.domain.redaction import sanitize
 from hydrator.domain.staging_ports import RequestState
+from hydrator.domain.text import group_pairs
 
 from .poll import Replicas
 from .responses import (
@@ -166,11 +167,7 @@ def movements(
     A suspended rule is stuck, whatever the states of its locks: it brings no file. Data whose rule ends
     before *held_until* does not count as moving either.
     """
-    by_storage: dict[str, list[tuple[Lock, Rule]]] = {}
-    for lock in rows:
-        rule = rules.get(lock.rule)
-        if rule:
-            by_storage.setdefault(lock.storage, []).append((lock, rule))
+    by_storage = group_pairs((lock.storage, (lock, rules[lock.rule])) for lock in rows if lock.rule in rules)
     return {storage: _movement(pairs, held_until) for storage, pairs in by_storage.items()}
 
 

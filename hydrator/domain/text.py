@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from .untrusted import nearest_moment, nearest_span
 
 if TYPE_CHECKING:  # workers and commands load this module without pydantic
     from pydantic import ValidationError
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 MAX_LISTED_ITEMS = 3
 """Maximum number of items that a list shows; after them comes the number of the other items."""
 _MAX_CAUSES = 20
@@ -76,6 +78,14 @@ def shorten_list(items: Sequence[str], separator: str = ", ", *, limit: int = MA
 
 def deduplicate(items: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(items))
+
+
+def group_pairs(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """Return the values of each key in *pairs*; keys and values keep their order."""
+    groups: dict[_Key, list[_Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def shorten(text: str, max_chars: int = 120) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from hydrator.domain.ads.dataset_sets import can_be_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
+from hydrator.domain.text import group_pairs
 
 from .responses import HttpError
 
@@ -63,8 +64,6 @@ def find_similar_sites(name: str, sites: Collection[Site], limit: int = 5) -> li
     """Return up to *limit* sites whose names look like *name*, without regard to letter case."""
     if len(name) > MAX_NAME_COMPARED:
         return []
-    sites_by_lower: dict[str, list[Site]] = {}
-    for site in sorted(sites):
-        sites_by_lower.setdefault(site.lower(), []).append(site)
+    sites_by_lower = group_pairs((site.lower(), site) for site in sorted(sites))
     matches = difflib.get_close_matches(name.lower(), list(sites_by_lower), n=limit, cutoff=0.5)
     return [site for lower in matches for site in sites_by_lower[lower]][:limit]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetFile, Did, Site
+from hydrator.domain.text import group_pairs
 from hydrator.domain.untrusted import has_unsafe_parts
 
 PATHS_FILE = "hydrator-paths.json"
@@ -106,9 +107,7 @@ def local_paths(
         contents: the files of the datasets that a catalogue listed; any other dataset counts as one file.
     """
     sorted_dids = sorted(set(dids))
-    by_site: dict[Site, list[StorageArea]] = {}
-    for area in areas:
-        by_site.setdefault(Site(area.site), []).append(area)
+    by_site = group_pairs((Site(area.site), area) for area in areas)
     paths: dict[Site, Mapping[Did, DatasetLocation]] = {}
     for site, site_areas in sorted(by_site.items()):
         places = ((did, _find_location(site_areas, did, (contents or {}).get(did))) for did in sorted_dids)

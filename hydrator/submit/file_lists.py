@@ -9,7 +9,7 @@ from hydrator.domain.errors import CatalogueError, TooManyFiles
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.domain.ports import FileLister
 from hydrator.domain.redaction import sanitize
-from hydrator.domain.text import shorten_list
+from hydrator.domain.text import group_pairs, shorten_list
 
 from .dataset_paths import FilesByDid, has_file_rule
 
@@ -35,9 +35,7 @@ class Listing:
     @property
     def problems(self) -> list[str]:
         """One sentence for each reason why a catalogue could not list files."""
-        by_reason: dict[str, list[Did]] = {}
-        for did, reason in sorted(self.failures.items()):
-            by_reason.setdefault(reason, []).append(did)
+        by_reason = group_pairs((reason, did) for did, reason in sorted(self.failures.items()))
         return [
             f"the files of {shorten_list(dids)} are not known: {reason}" for reason, dids in by_reason.items()
         ]

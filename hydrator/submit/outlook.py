@@ -7,7 +7,7 @@ from datetime import datetime
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings, describe_outlook
 from hydrator.domain.model import Did, to_unix
-from hydrator.domain.text import format_count, shorten_list
+from hydrator.domain.text import format_count, group_pairs, shorten_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,7 @@ def describe_jobs_without_site(
         reasons: by their datasets, why no site has all of them now.
         mode: DataLocality of the jobs; None for the pool's default.
     """
-    names_by_reason: dict[str, list[str]] = {}
-    for each in jobs:
-        if reason := reasons.get(each.dids):
-            names_by_reason.setdefault(reason, []).append(each.node)
+    names_by_reason = group_pairs((reason, each.node) for each in jobs if (reason := reasons.get(each.dids)))
     if not names_by_reason:
         return ""
     sentences = [

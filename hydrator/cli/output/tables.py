@@ -1,6 +1,5 @@
 """Tables of the commands, from the entries of the view."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -9,12 +8,13 @@ from hydrator.cli.output.plain_table import print_lines, print_table
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.diagnostics.problems import describe_dataset, find_problems
-from hydrator.domain.model import Did, to_unix
+from hydrator.domain.model import to_unix
 from hydrator.domain.text import (
     format_bytes,
     format_duration,
     format_percent,
     format_time,
+    group_pairs,
     shorten_list,
 )
 from hydrator.domain.text import format_count as counted
@@ -126,11 +126,8 @@ def _demand_problems(demand: DemandView) -> Iterable[str]:
     """Yield the demand that is refused, that some catalogue did not answer about, or that none has."""
     refused = [f"a job names {text!r}, which is not a DID: {why}" for text, why in demand.refused.items()]
     yield from _first_lines(refused, "such names: see hydrator status --json")
-    by_reason = defaultdict[str, list[Did]](list)
-    for did, reason in demand.unseen.items():
-        by_reason[reason].append(did)
     unseen = []
-    for reason, dids in by_reason.items():
+    for reason, dids in group_pairs((reason, did) for did, reason in demand.unseen.items()).items():
         some = dids[0] if len(dids) == 1 else f"{counted(len(dids), 'dataset')}, for example {dids[0]}"
         unseen.append(f"not all catalogues answered about {some}: {reason}")
     yield from _first_lines(unseen, "such reasons: see hydrator status --json")

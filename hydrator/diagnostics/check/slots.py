@@ -16,7 +16,7 @@ from hydrator.diagnostics.check.findings import (
 )
 from hydrator.domain.ads import contract
 from hydrator.domain.model import Site
-from hydrator.domain.text import format_count
+from hydrator.domain.text import format_count, group_pairs
 
 _advice, _warning = partial(advice, "slots"), partial(warning, "slots")
 SLOT_ATTRIBUTES = (
@@ -110,11 +110,8 @@ def _check_sites(
 
 def _group_by(slots: Sequence[Mapping[str, Any]], attribute: str) -> dict[str, list[str]]:
     """Return the names of *slots* by the value of *attribute*, of those that have it."""
-    names: dict[str, list[str]] = {}
-    for slot in slots:
-        if value := slot.get(attribute):
-            names.setdefault(str(value), []).append(str(slot["Name"]))
-    return dict(sorted(names.items()))
+    named = ((str(slot[attribute]), str(slot["Name"])) for slot in slots if slot.get(attribute))
+    return dict(sorted(group_pairs(named).items()))
 
 
 def _check_hook_sites(

@@ -1,6 +1,5 @@
 """Locality over time, from the daemon's hours: shares of jobs and of bytes, by day. Pure."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,6 +7,7 @@ from typing import Final
 
 from hydrator.diagnostics.outcomes import EndedJob, EndedJobBatch, Start
 from hydrator.domain.model import Snapshot
+from hydrator.domain.text import group_pairs
 from hydrator.state.reports import LocalityHour, begin_of_hour
 
 SHOWN_DAYS: Final = 30
@@ -54,13 +54,11 @@ def _sum_job(hour: datetime, job: EndedJob, size: int | None) -> LocalityHour:
 def build_overview(hours: Iterable[LocalityHour], now: datetime) -> LocalityOverview:
     """Build the overview from *hours*; hours after *now*, because the clock was set back, do not count."""
     past = [hour for hour in hours if hour.started_at <= now]
-    by_day: defaultdict[datetime, list[LocalityHour]] = defaultdict(list)
-    for hour in past:
-        by_day[hour.started_at.replace(hour=0)].append(hour)
+    by_day = group_pairs((hour.started_at.replace(hour=0), hour) for hour in past)
     shown = [begin_of_hour(now).replace(hour=0) - age * DAY for age in reversed(range(SHOWN_DAYS))]
     week = [hour for hour in past if now - hour.started_at <= WEEK]
     return LocalityOverview(
-        tuple(_sum(by_day[day], day) for day in shown),
+        tuple(_sum(by_day.get(day, ()), day) for day in shown),
         _sum((hour for hour in week if now - hour.started_at <= DAY), now - DAY),
         _sum(week, now - WEEK),
     )

@@ -10,9 +10,9 @@ from operator import attrgetter
 from typing import Final
 
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
-from hydrator.domain.model import DatasetState, Did, Site, Snapshot
+from hydrator.domain.model import DatasetState, Did, Snapshot
 from hydrator.domain.staging_ports import StagingKind
-from hydrator.domain.text import format_count, format_percent, shorten_list
+from hydrator.domain.text import format_count, format_percent, group_pairs, shorten_list
 from hydrator.reconcile.view import SiteView
 from hydrator.server.view import ServerState, view_sites
 from hydrator.staging.overview import StagingOverview
@@ -98,10 +98,7 @@ def _judge(need_count: int, waiting_reason: str | None) -> tuple[str, str]:
 
 def _group_sites(sites: Iterable[SiteView]) -> list[tuple[str, str]]:
     """Return each reason why a published ad is not replaced yet, after the sites that have it, in words."""
-    names: defaultdict[str, list[Site]] = defaultdict(list)
-    for one in sites:
-        if one.withheld and one.held:
-            names[one.held].append(one.site)
+    names = group_pairs((one.held, one.site) for one in sites if one.withheld and one.held)
     return [(shorten_list(of_reason), reason) for reason, of_reason in names.items()]
 
 

@@ -17,7 +17,7 @@ from hydrator.config import Settings
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
 from hydrator.domain.ports import Catalogue
-from hydrator.domain.text import shorten_list
+from hydrator.domain.text import group_pairs, shorten_list
 from hydrator.reconcile.reconciler import read_all
 from hydrator.submit.nearest_names import MAX_SEARCHED
 
@@ -59,9 +59,7 @@ class Resolution:
     @property
     def names_by_shared_did(self) -> dict[Did, tuple[str, ...]]:
         """The DIDs that several names share, each with these names."""
-        names: dict[Did, list[str]] = {}
-        for name, did in self.pairs:
-            names.setdefault(did, []).append(name)
+        names = group_pairs((did, name) for name, did in self.pairs)
         return {did: tuple(shared) for did, shared in names.items() if len(shared) > 1}
 
     @property
@@ -83,9 +81,7 @@ class Resolution:
         reasons = dict(self.unknown_names)
         for name, dids in self.ambiguous_names.items():
             reasons[name] = f"could be {shorten_list(dids, limit=_MAX_SHOWN)}: write the one that you mean"
-        names_by_problem: dict[str, list[str]] = {}
-        for name in [name for name in self.dids if name in reasons]:
-            names_by_problem.setdefault(reasons[name], []).append(name)
+        names_by_problem = group_pairs((reasons[name], name) for name in self.dids if name in reasons)
         return [f"{', '.join(names)}: {problem}" for problem, names in names_by_problem.items()]
 
 

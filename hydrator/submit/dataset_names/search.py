@@ -11,6 +11,7 @@ from hydrator.config import Settings
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
 from hydrator.domain.model import Did, parse_did
 from hydrator.domain.ports import Catalogue
+from hydrator.domain.text import group_pairs
 from hydrator.submit.nearest_names import similar_name_patterns, similar_names
 from hydrator.submit.rapthor.parset import is_glob, matches_base_name
 
@@ -82,11 +83,9 @@ def find_in_catalogues(
         queries = _prefix_patterns([strip_tar(base_name(name)) for name in remaining], prefix)
         dids, new_failures = find_dids(catalogues, queries)
         failures |= new_failures
-        by_base: dict[str, set[Did]] = {}
-        for did in dids:
-            by_base.setdefault(strip_tar(base_name(name_part(did))), set()).add(did)
+        by_base = group_pairs((strip_tar(base_name(name_part(did))), did) for did in dids)
         for name in remaining:
-            candidates = _prefer_exact_names(name, by_base.get(strip_tar(base_name(name)), set()))
+            candidates = _prefer_exact_names(name, by_base.get(strip_tar(base_name(name)), ()))
             if len(candidates) == 1:
                 chosen[name] = candidates[0]
             elif candidates:
@@ -134,9 +133,7 @@ def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple
 
 def find_unlisted(dids: Collection[Did], catalogues: Sequence[Catalogue]) -> frozenset[Did]:
     """Return those of *dids* that no search finds; none if a search fails."""
-    by_scope: dict[str, list[str]] = {}
-    for did in dids:
-        by_scope.setdefault(did.partition(":")[0], []).append(name_part(did))
+    by_scope = group_pairs((did.partition(":")[0], name_part(did)) for did in dids)
     patterns = [
         pattern for scope, names in by_scope.items() for pattern in _prefix_patterns(names, f"{scope}:")
     ]

@@ -12,7 +12,7 @@ from hydrator.config import Settings
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import DaemonKnowledge, Did
-from hydrator.domain.text import shorten_list
+from hydrator.domain.text import group_pairs, shorten_list
 from hydrator.submit.outlook import JobsOfSet, describe_jobs_without_site, describe_starts
 from hydrator.wiring import system_clock
 from hydrator.wiring.catalogues import fetch_openings
@@ -69,10 +69,8 @@ def _gather_knowledge(settings: Settings, dids: frozenset[Did]) -> DaemonKnowled
 
 def _describe_unanswered(knowledge: DaemonKnowledge | None, dids: Iterable[Did]) -> list[str]:
     """Return one line for each reason why daemon or catalogues did not say where some of *dids* are."""
-    by_reason: dict[str, list[Did]] = {}
-    for did in sorted(dids):
-        if knowledge and (reason := knowledge.snapshot.unseen_reasons.get(did)):
-            by_reason.setdefault(reason, []).append(did)
+    reasons = knowledge.snapshot.unseen_reasons if knowledge else {}
+    by_reason = group_pairs((reasons[did], did) for did in sorted(dids) if did in reasons)
     return [
         f"neither the daemon nor a catalogue answered where {shorten_list(found)}"
         f" {'is' if len(found) == 1 else 'are'}: {reason}"
