@@ -211,12 +211,8 @@ class MissTasks(BackgroundWorker):
         """Remember *misses*; return those that were not known before."""
         reported = dict.fromkeys(misses)
         new = [miss for miss in reported if miss not in self._known_misses]
-        # Move each miss to the end of the dict: the code below forgets misses from the beginning.
-        for miss in reported:
-            self._known_misses.pop(miss, None)
-            self._known_misses[miss] = None
-        while len(self._known_misses) > _MAX_KNOWN_MISSES:
-            del self._known_misses[next(iter(self._known_misses))]
+        others = [miss for miss in self._known_misses if miss not in reported]
+        self._known_misses = dict.fromkeys([*others, *reported][-_MAX_KNOWN_MISSES:])  # the newest
         return new
 
     def _log_misses(self, new: Sequence[Miss]) -> None:

@@ -102,7 +102,7 @@ class CycleRunner:
             self._context.bugs.report(task, error)
         finally:
             self._watchdog.record_step(f"a {task} ended")
-        self._context.metrics.count_failed_cycle()
+        self._context.metrics.instruments.count("cycles", "failed")
         return False
 
     def _run_isolated(self, part: str, work: Callable[[], None]) -> None:

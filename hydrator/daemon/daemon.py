@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -126,7 +127,7 @@ class Daemon:
         self._clock_steps = ClockStepDetector(machine.clock, machine.monotonic)
         registry = CollectorRegistry()
         self._metrics = metrics = Metrics(registry, __version__)
-        bugs = BugReporter(metrics.count_bug)
+        bugs = BugReporter(partial(metrics.instruments.count, "bugs"))
         state, lost = load_state(store, machine.clock())
         if lost:
             _log.error("state lost", why=lost)

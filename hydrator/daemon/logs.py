@@ -14,7 +14,7 @@ from structlog.typing import ExcInfo
 
 from hydrator.domain.redaction import escape_unprintable, escape_unprintable_tree, redact
 from hydrator.domain.text import format_count
-from hydrator.reconcile.view import ActionView, CycleView, DemandView
+from hydrator.reconcile.view import ActionView, CycleView
 
 _FAILURE_KEYS = (
     "catalogues", "publishers", "not_read_back", "unsaved", "held", "withheld", "rejected",
@@ -125,7 +125,7 @@ def cycle_log_fields(view: CycleView, seconds: float) -> Mapping[str, Any]:
         for row in view.plan
         if row.action in {"publish", "withdraw"} and row.publisher not in failed
     }
-    problems = {**_publish_problems(view), **_site_problems(view), **_demand_problems(view.demand)}
+    problems = _list_problems(view)
     return {
         "sites": sum(site.generation is not None for site in view.sites),
         "datasets": view.demand.datasets + view.demand.kept_datasets,
@@ -134,7 +134,9 @@ def cycle_log_fields(view: CycleView, seconds: float) -> Mapping[str, Any]:
     } | {key: value for key, value in problems.items() if value}
 
 
-def _publish_problems(view: CycleView) -> dict[str, Any]:
+def _list_problems(view: CycleView) -> dict[str, Any]:
+    """Return each key of a problem with its details; they are empty if there is no such problem."""
+    sites, demand = view.sites, view.demand
     return {
         "catalogues": {one.name: one.error for one in view.catalogues if one.error},
         "publishers": {one.name: one.error for one in view.publishers if one.error},
@@ -145,20 +147,9 @@ def _publish_problems(view: CycleView) -> dict[str, Any]:
         },
         "rivals": {one.name: one.rival for one in view.publishers if one.rival},
         "invalid_commands": view.invalid_commands,
-    }
-
-
-def _site_problems(view: CycleView) -> dict[str, Any]:
-    sites = view.sites
-    return {
         "left_out": {one.site: one.left_out.datasets for one in sites if one.left_out},
         "held": {one.site: one.held for one in sites if one.held and not one.withheld},
         "withheld": {one.site: one.held for one in sites if one.withheld},
-    }
-
-
-def _demand_problems(demand: DemandView) -> dict[str, Any]:
-    return {
         "case_collisions": demand.clashes,
         "misspelt": demand.misspelt,
         "refused_demand": _limit(demand.refused),

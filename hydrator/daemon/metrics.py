@@ -318,14 +318,6 @@ class Metrics:
         self.instruments.set("build_info", 1, version)
         self.set_reload_result(is_successful=True)
 
-    def count_failed_cycle(self) -> None:
-        """Count a cycle that ended with an unexpected error."""
-        self.instruments.count("cycles", "failed")
-
-    def count_bug(self, part: str) -> None:
-        """Count an unexpected exception of *part*; any thread may call this."""
-        self.instruments.count("bugs", part)
-
     def count_child_restarts(self, restarts: int) -> None:
         """Count the restarts since the last call; *restarts* is the number since the start of the daemon."""
         self.instruments.count("condor_child_restarts", by=restarts - self._last_restart_count)

@@ -56,6 +56,7 @@ from hydrator.domain.text import comma_separated
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.state.store import Store
+from hydrator.submit.dataset_names.search import find_dids
 from hydrator.submit.nearest_names import (
     MAX_SEARCHED,
     add_similar_names,
@@ -226,10 +227,8 @@ def _add_similar_names(
     unknown = _unknown_names(knowledge, dids)
     if absent or unknown:
         with _open_catalogues(settings) as catalogues:
-            found: set[Did] = set()
-            for catalogue in catalogues if absent else ():
-                with suppress(CatalogueError):
-                    found |= catalogue.find(similar_name_patterns(absent[:MAX_SEARCHED]))
+            patterns = similar_name_patterns(absent[:MAX_SEARCHED])
+            found, _ = find_dids(catalogues if absent else (), patterns)
             knowledge = add_similar_names(knowledge, absent, found)
             unknown = _unknown_names(knowledge, dids)
             if unknown and catalogues:
