@@ -224,11 +224,13 @@ class Instruments:
         self._series[name].add(labels)
 
     @contextlib.contextmanager
-    def replacing(self, *names: str) -> Iterator[None]:
-        """Remove the series of these gauges that the ``with`` block does not set: its site may have gone.
+    def replacing(self, *prefixes: str) -> Iterator[None]:
+        """Remove the series that the ``with`` block does not set, of the gauges with one of these prefixes.
 
-        A scrape meanwhile finds the old series, and never a gauge without any.
+        Gauges without labels stay. A series goes with its site, for example. A scrape meanwhile finds the
+        old series, and never a gauge without any.
         """
+        names = [name for name, _, labels in GAUGES if labels and name.startswith(prefixes)]
         before = {name: self._series.pop(name, set()) for name in names}
         try:
             yield
@@ -236,16 +238,6 @@ class Instruments:
             for name, labels_before in before.items():
                 for labels in labels_before - self._series[name]:
                     self.gauges[name].remove(*labels)
-
-
-_SITE_GAUGES = (
-    "site_as_of_timestamp_seconds",
-    "site_datasets",
-    "site_left_out_jobs",
-    "site_ad_bytes",
-    "site_backlog",
-    "site_readers",
-)
 
 
 def _record_polls(metrics: Instruments, view: CycleView) -> None:
@@ -332,7 +324,7 @@ class Metrics:
         metrics.set("state_saved", view.save_error is None)
         _record_polls(metrics, view)
         _record_demand(metrics, view)
-        with metrics.replacing(*_SITE_GAUGES, "rejected_ads"):
+        with metrics.replacing("site_", "rejected_ads"):
             for site in view.sites:
                 _record_site(metrics, site)
             _record_publish_results(metrics, view)

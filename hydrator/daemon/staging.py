@@ -23,13 +23,6 @@ from hydrator.state.store import STAGING_REPORT
 
 from .background import BackgroundWorker
 
-_REPLACED_GAUGES = (
-    "staging_open_requests",
-    "staging_stuck_requests",
-    "staging_in_flight_bytes",
-    "staging_limit_used_ratio",
-)
-
 
 class StagingMetrics:
     """Metrics of the last step of staging; the counters begin at 0 with each start of the daemon."""
@@ -60,7 +53,7 @@ class StagingMetrics:
         unserved_jobs = sum(row.job_count for row in overview.not_asked if not row.is_waiting)
         self._metrics.set("staging_problems", len(overview.problems))
         self._metrics.set("staging_unserved_jobs", unserved_jobs)
-        with self._metrics.replacing(*_REPLACED_GAUGES):
+        with self._metrics.replacing("staging_"):
             self._set_requests(overview)
             self._set_limits(overview)
 
