@@ -373,9 +373,9 @@ class StagingControl(CommandSource[StagingCommand], Protocol):
 def apply_commands(table: Table, commands: Iterable[StagingCommand], now: datetime) -> Table:
     """Return *table* after *commands*; the next plan makes the cancellations."""
     for command in commands:
-        if command.name == "resume":  # a cancellation that was given before is made
+        if command.name == "resume":  # a cancellation that was given before is made, and closes nothing then
             rows = (
-                one
+                replace(one, closed_until=now)
                 if one.reason == BY_OPERATOR and not one.ended_at
                 else replace(one, closed_until=None, refusal=None)
                 for one in table.rows
