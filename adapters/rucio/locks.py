@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
@@ -273,14 +273,12 @@ class LockReader:
 
     def _read_file_locks(self, poll: RucioPoll, dids: Dids) -> None:
         """Query the file locks of rules with grouping NONE; such rules have no dataset locks."""
-        rules_by_owner: dict[Did, list[Rule]] = {}
+        rules_of = cache(self._query_spreading_rules)
 
         def query(did: Did) -> Sequence[Lock]:
             locks: list[Lock] = []
             for owner in (did, *sorted(self._parents.find(did, poll.started_at))):
-                if owner not in rules_by_owner:
-                    rules_by_owner[owner] = self._query_spreading_rules(owner)
-                for rule in rules_by_owner[owner]:
+                for rule in rules_of(owner):
                     locks += self._query_file_locks(did, rule)
             return locks
 

@@ -116,14 +116,11 @@ class MaintenanceTasks(BackgroundWorker):
                 self._saved_credentials = credentials
         self._metrics.set_credentials(credentials)
         now = self._clock()
-        expiring = dict.fromkeys((one.name for one in credentials if one.is_renewal_due(now)), "")
-        new, _ = self._expiring_credentials.replace(expiring)
-        for credential in credentials:
-            if credential.name in new:
-                why = credential.expiry_text(now)
-                _log.warning(
-                    "credential must be renewed", name=credential.name, why=why, todo=credential.todo
-                )
+        due = {one.name: one for one in credentials if one.is_renewal_due(now)}
+        new, _ = self._expiring_credentials.replace(dict.fromkeys(due, ""))
+        for name in sorted(new):
+            why = due[name].expiry_text(now)
+            _log.warning("credential must be renewed", name=name, why=why, todo=due[name].todo)
 
     def _count_slots(self, pool: PoolReader) -> None:
         """Count the slots with their site's attributes; keep the last count if the pool does not answer."""

@@ -1,8 +1,8 @@
 """HTTP front end: the daemon's HTTP server, and the values that it serves."""
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -140,13 +140,8 @@ def read_cluster(settings: Settings, cluster: int, schedd: str | None) -> Mappin
     Raises:
         PoolError: the collector did not list the schedds.
     """
-    queues = build_cluster_queues(settings, system_clock)
-    try:
+    with _hidden_errors(), closing(build_cluster_queues(settings, system_clock)) as queues:
         answers = queues.read_cluster(cluster, schedd)
-    except PoolError as error:
-        raise type(error)(error.daemon, _hide(error.reason)) from None
-    finally:
-        queues.close()
     return {
         name: Unseen(_hide(each.reason)) if isinstance(each, Unseen) else each
         for name, each in answers.items()
@@ -194,13 +189,12 @@ def find_datasets(
     cancel = start_timer(SEARCH_SECONDS, end)
     try:
         for catalogue in catalogues:
-            try:
-                found |= catalogue.find(public)
-            except HydratorError as error:
-                reason = _LATE if is_late.is_set() else _search_failure(catalogue.name, error, never)
-                raise CatalogueError(catalogue.name, reason) from None
-            finally:
-                catalogue.close()
+            with closing(catalogue):
+                try:
+                    found |= catalogue.find(public)
+                except HydratorError as error:
+                    reason = _LATE if is_late.is_set() else _search_failure(catalogue.name, error, never)
+                    raise CatalogueError(catalogue.name, reason) from None
     finally:
         cancel()
     return frozenset(did for did in found if not matches_any(did, never))
@@ -220,6 +214,17 @@ def _hide(text: str) -> str:
     return escape_unprintable(redact(text))
 
 
+@contextmanager
+def _hidden_errors() -> Iterator[None]:
+    """Make the texts of an error of the ``with`` block fit for a page; see :func:`_hide`."""
+    try:
+        yield
+    except PoolError as error:
+        raise type(error)(error.daemon, _hide(error.reason)) from None
+    except ConfigError as error:
+        raise ConfigError([_hide(problem) for problem in error.problems]) from None
+
+
 def explain_job(
     context: DaemonContext, cluster: int, proc: int | None, schedd: str | None
 ) -> list[RenderedAnswer]:
@@ -233,8 +238,8 @@ def explain_job(
     """
     settings, staging = context.settings, context.staging
     knowledge = context.cycle_state.knowledge if context.cycle_state else None
-    client, now = build_condor_client(settings.htcondor), system_clock()
-    try:
+    now = system_clock()
+    with _hidden_errors(), closing(build_condor_client(settings.htcondor)) as client:
         query = WhyQuery(
             client,
             settings.sites.slot_attributes,
@@ -247,12 +252,6 @@ def explain_job(
         _check_names(result, settings.publish.never)
         failures = [RenderedAnswer(tuple(map(_hide, result.failures)))] if result.failures else []
         return [*render_result(result, _hide), *failures]
-    except PoolError as error:
-        raise type(error)(error.daemon, _hide(error.reason)) from None
-    except ConfigError as error:
-        raise ConfigError([_hide(problem) for problem in error.problems]) from None
-    finally:
-        client.close()
 
 
 def _check_names(result: WhyResult, never: tuple[str, ...]) -> None:

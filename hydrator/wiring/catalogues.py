@@ -161,14 +161,8 @@ def build_file_listers(settings: Settings, reporter: StepReporter | None = None)
     for source in settings.catalogue:
         if isinstance(source, RucioSource):
             own = _settings_in_folder(source, settings, "files")
-            fail = partial(_lister_error, source.name)
-            listers.append(_build_remote(source, own, partial(build_rucio_lister, own), fail, reporter))
+            listers.append(_build_remote(source, own, partial(build_rucio_lister, own), reporter))
     return tuple(cast("list[FileLister]", listers))
-
-
-def _lister_error(name: str, _method: str, reason: str) -> HydratorError:
-    """Return the error of a call whose worker ended."""
-    return CatalogueUnreachable(name, reason)
 
 
 def _settings_in_folder(source: RucioSource, settings: Settings, folder: str) -> "RucioSettings":
@@ -198,7 +192,6 @@ def _build_remote(
     source: RucioSource,
     own: "RucioSettings",
     recipe: Callable[[], object],
-    fail: Callable[[str, str], HydratorError],
     reporter: StepReporter | None = None,
 ) -> RemoteObject:
     worker = Worker(
@@ -208,6 +201,7 @@ def _build_remote(
         setup=encode_recipe(recipe),
         max_line_bytes=MAX_ANSWER_BYTES,
     )
+    fail = partial(_worker_error, source.name)
     return RemoteObject(source.name, worker, 4 * source.timeout_seconds, fail, reporter)
 
 
@@ -388,7 +382,6 @@ def build_stagers(settings: Settings) -> Mapping[str, Stager]:
 
 def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Settings) -> Stager:
     staging = settings.staging
-    fail = partial(_stager_error, source.name)
     if one.command:
         worker = Worker(
             CATALOGUE_WORKER,
@@ -396,6 +389,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
             setup=encode_recipe(partial(CommandStager, source.name, one.command)),
             max_line_bytes=MAX_ANSWER_BYTES,
         )
+        fail = partial(_worker_error, source.name)
         return cast("Stager", RemoteObject(source.name, worker, _COMMAND_SECONDS, fail))
     if isinstance(source, RucioSource):
         options = {
@@ -406,13 +400,13 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
         }
         own = _settings_in_folder(source, settings, "staging")
         recipe = partial(build_rucio_stager, own, options)
-        return cast("Stager", _build_remote(source, own, recipe, fail))
+        return cast("Stager", _build_remote(source, own, recipe))
     reason = f"a catalogue of type {source.type} makes no requests by itself; set command"
     raise ConfigError([f"staging.catalogues.{source.name}: {reason}"])
 
 
-def _stager_error(name: str, method: str, reason: str) -> HydratorError:
-    """Return the error of a call whose worker ended: what it has written is not known."""
+def _worker_error(name: str, method: str, reason: str) -> HydratorError:
+    """Return the error of a call whose worker ended: what a request has written is not known."""
     writes = method in {"request", "cancel"}
     return (StagingFailed if writes else CatalogueUnreachable)(name, reason)
 

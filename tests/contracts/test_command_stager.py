@@ -21,7 +21,7 @@ from hydrator.domain.staging_ports import (
     StagingRefused,
 )
 from hydrator.wiring.catalogue_worker import encode_recipe
-from hydrator.wiring.catalogues import CATALOGUE_WORKER, _stager_error
+from hydrator.wiring.catalogues import CATALOGUE_WORKER, _worker_error
 from testbed.patience import wait_for
 from testbed.processes import is_running
 from tests.contracts import archive_command
@@ -174,7 +174,7 @@ def supervise():
     def build(script: str) -> RemoteObject:
         recipe = partial(CommandStager, "archive", ("/bin/sh", "-c", script))
         worker = Worker(CATALOGUE_WORKER, limit_bytes=200_000_000, setup=encode_recipe(recipe))
-        stagers.append(RemoteObject("archive", worker, 5, partial(_stager_error, "archive")))
+        stagers.append(RemoteObject("archive", worker, 5, partial(_worker_error, "archive")))
         return stagers[-1]
 
     yield build

@@ -567,9 +567,8 @@ class MatchCalls(Bindings):
         by_hand = f"DataLocalityGeneration is undefined && ({any_long})"
         versions = [contract.GENERATION, contract.VERSION]
         attributes = ["Name", contract.SITE, *versions, *long_attributes]
-        carriers = {}
-        for ad in query(attributes, f"({by_hand})" + (f" || {by_name}" if by_name else "")):
-            carriers[content(ad)] = ad
+        ads = query(attributes, f"({by_hand})" + (f" || {by_name}" if by_name else ""))
+        carriers = {content(ad): ad for ad in ads}
         return [(ad, carriers.get(content(ad))) for ad in slots]
 
     def _build_job_ad(self, texts: Mapping[str, str]) -> Any:

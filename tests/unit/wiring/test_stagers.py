@@ -14,7 +14,7 @@ from hydrator.config import load
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError
 from hydrator.domain.model import Did
 from hydrator.domain.staging_ports import StagingFailed, StagingQuery
-from hydrator.wiring.catalogues import _stager_error, build_stagers
+from hydrator.wiring.catalogues import _worker_error, build_stagers
 from testbed.patience import wait_for
 from testbed.processes import is_running
 from tests.factories import L1
@@ -94,7 +94,7 @@ class Ending:
     ],
 )
 def test_write_in_which_the_worker_ends_may_have_happened(method, error):
-    stager = RemoteObject("rucio", Ending(), 60, partial(_stager_error, "rucio"))
+    stager = RemoteObject("rucio", Ending(), 60, partial(_worker_error, "rucio"))
     with pytest.raises(error, match="killed by SIGKILL") as caught:
         getattr(stager, method)("rule")
     assert type(caught.value) is error

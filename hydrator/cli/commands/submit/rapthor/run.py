@@ -3,7 +3,7 @@
 import glob
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -206,8 +206,10 @@ def _resolve_datasets(
     For a dry run, or without a configured catalogue, the command also queries the daemon.
     """
     daemon = daemon_catalogues(settings) if options.dry_run or not settings.catalogue else ()
-    parts = assemble(settings, system_clock)
-    try:
+    with ExitStack() as stack:
+        for catalogue in daemon:
+            stack.enter_context(closing(catalogue))
+        parts = stack.enter_context(closing(assemble(settings, system_clock)))
         with show_progress("searching for the datasets of the parset"):
             searched = parts.catalogues or daemon
             expansion = expand_globs(
@@ -225,10 +227,6 @@ def _resolve_datasets(
         with show_progress("asking the catalogues for the sites of the datasets"):
             resolution = resolve_names(names, settings, parts.catalogues, daemon)
         now = system_clock()
-    finally:
-        parts.close()
-        for catalogue in daemon:
-            catalogue.close()
     return resolution, now
 
 
