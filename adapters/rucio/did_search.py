@@ -12,6 +12,7 @@ from adapters.did_matching import filter_by_patterns
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Reading, Seen
+from hydrator.domain.text import group_pairs
 
 from .poll import NEVER, Dids
 from .responses import BadRow, read_did
@@ -128,13 +129,10 @@ class CaseVariantFinder:
 
     def _search_due(self, due_dids: Dids, now: datetime, search_every: timedelta) -> None:
         """Search scope by scope until the 20 s are over; first the scope that has been due for longest."""
-        groups = defaultdict[str, list[Did]](list)
-        for did in sorted(due_dids):
-            folded = split_did(did)[0].casefold()
-            if max(self._retry_at.get(folded, now), self._retry_at.get("", now)) <= now:
-                groups[folded].append(did)
-        waiting = sorted(groups, key=lambda folded: (self._first_due_at(groups[folded]), folded))
-        if not waiting:
+        groups = group_pairs((split_did(did)[0].casefold(), did) for did in sorted(due_dids))
+        ready = [folded for folded in groups if self._retry_at.get(folded, now) <= now]
+        waiting = sorted(ready, key=lambda folded: (self._first_due_at(groups[folded]), folded))
+        if not waiting or self._retry_at.get("", now) > now:
             return
         retry_at = now + min(search_every, _RETRY_AFTER)
         try:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hydrator.domain.errors import CatalogueError
-from hydrator.domain.model import Did, Site, SiteAd, to_unix
+from hydrator.domain.model import DaemonKnowledge, Did, Site, SiteAd, to_unix
 
 from .dataset_query import (
     MAX_NAME_COMPARED,
@@ -144,20 +144,15 @@ class StateRoutes:
         """List the datasets in `did=…&did=…`."""
         dids = parse_dids(request.scope["query_string"])
         state = self.get_state()
-        if state.knowledge is None:
-            raise _not_read_yet(state)
-        return _answer(request, state, datasets=view_datasets(state, state.knowledge, sorted(dids)))
+        return _answer(request, state, datasets=view_datasets(state, _knowledge_of(state), sorted(dids)))
 
     def sets(self, request: Request) -> Response:
         """List the sets of datasets that queued jobs need; with `key=…&key=…`, only these sets."""
         keys = parse_set_keys(request.scope["query_string"])
         state = self.get_state()
-        if state.knowledge is None:
-            raise _not_read_yet(state)
-        reason = state.knowledge.no_openings_reason
-        wrong = {
-            key: of for key, of in state.knowledge.lists_of_wrong_keys.items() if not keys or key in keys
-        }
+        knowledge = _knowledge_of(state)
+        reason = knowledge.no_openings_reason
+        wrong = {key: of for key, of in knowledge.lists_of_wrong_keys.items() if not keys or key in keys}
         rows = view_sets(state, keys)
         return _answer(request, state, openings_none=reason, lists_of_wrong_keys=wrong, sets=rows)
 
@@ -195,5 +190,8 @@ def _answer(request: Request, state: ServerState, **parts: object) -> Response:
     return json_response(request, {"version": 1, "now": to_unix(state.now), **parts})
 
 
-def _not_read_yet(state: ServerState) -> HttpError:
-    return HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
+def _knowledge_of(state: ServerState) -> DaemonKnowledge:
+    """Return the facts of the last cycle; raise a 503 error before the first."""
+    if state.knowledge is None:
+        raise HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
+    return state.knowledge

@@ -1,8 +1,9 @@
 """Reports of the daemon that it reads again after a restart: hours of the locality, the network, the pool."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
+from operator import add
 from typing import Final
 
 from hydrator.domain.model import ScheddDemand
@@ -42,13 +43,8 @@ class LocalityHour:
 
     def __add__(self, other: "LocalityHour") -> "LocalityHour":
         """Return the sums of both, with the time of the first."""
-        return LocalityHour(
-            self.started_at,
-            self.local_count + other.local_count,
-            self.job_count + other.job_count,
-            self.local_bytes + other.local_bytes,
-            self.byte_count + other.byte_count,
-        )
+        (_, *counts), (_, *others) = astuple(self), astuple(other)
+        return LocalityHour(self.started_at, *map(add, counts, others))
 
 
 def begin_of_hour(time: datetime) -> datetime:
