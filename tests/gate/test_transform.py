@@ -68,7 +68,7 @@ def test_list_of_datasets_gets_all_attributes_of_the_contract(ad, mode):
     assert same(job.lookup("DataLocalityHere"), HERE[mode])
     assert same(job.lookup("DataLocalityRank"), JOB_RANK)
     if mode == "require":
-        assert "DataLocalityAnyAfter" not in job
+        assert is_undefined(job, "DataLocalityAnyAfter")
     else:
         wait, step = {"auto": (600, 3600), "wait": (3600, 1800)}[mode]
         assert job["DataLocalityAnyAfter"] % step == 0
