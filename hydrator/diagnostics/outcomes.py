@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from heapq import nlargest
@@ -22,10 +22,9 @@ from hydrator.diagnostics.start_record import has_own_record, parse_start_record
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, Unseen, parse_did
 from hydrator.domain.ports import EndedJobs
-from hydrator.domain.untrusted import MAX_NAME_CHARS, valid_integer, valid_time
+from hydrator.domain.untrusted import MAX_CLOCK_SKEW, MAX_NAME_CHARS, valid_integer, valid_time
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 
-MAX_CLOCK_SKEW: Final = timedelta(minutes=5)
 MAX_ROWS: Final = 100
 """Sites, and sets, of a summary: the owner of a job can invent names of sites."""
 _COMPLETED: Final = 4  # JobStatus

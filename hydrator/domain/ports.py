@@ -356,8 +356,8 @@ class PoolLoad:
     """The jobs of all schedds of a pool, and the slots of its sites, at ``as_of``.
 
     ``slots`` omits slots that take no jobs: their state is Owner, Drained or Backfill, their START is
-    false, they are broken or drain, or their ad is offline. ``idle_before`` has the idle jobs that the
-    schedds without an answer had at their last: silence ends no job, and nobody else opens its read.
+    false, they are broken or drain, or their ad is offline. ``idle_before`` has the idle jobs of the
+    schedds without an answer, as of their last answer: a job does not end because its schedd is silent.
     """
 
     as_of: datetime

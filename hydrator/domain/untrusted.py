@@ -22,6 +22,8 @@ MAX_AHEAD: Final = timedelta(days=1)
 The hook rejects a generation that is further ahead than ``MAX_AHEAD`` plus ``MAX_SKEW``, because the
 clock of its machine may differ from the daemon's.
 """
+MAX_CLOCK_SKEW: Final = timedelta(minutes=5)
+"""A time in the record of a job or a transfer that is further in the future is an error of some clock."""
 MAX_UNIX_SECONDS: Final = 253_402_300_799
 """Unix seconds of the end of the year 9999, the last time that a Python datetime can have."""
 MAX_SPAN_SECONDS: Final = 100 * 365 * 86_400

@@ -19,6 +19,7 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, from_unix, to_unix
 from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad, Resources
+from hydrator.domain.untrusted import MAX_CLOCK_SKEW
 from hydrator.reconcile.pacing import (
     Group,
     PacedPool,
@@ -42,8 +43,6 @@ MIN_LATENESS_SECONDS, MAX_LATENESS_SECONDS = 10.0, 300.0
 """The bounds of the measured time; a startd of HTCondor 23 shows an opening after UPDATE_INTERVAL, 300 s."""
 MAX_INTERVAL_SECONDS: Final = 600.0
 _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
-_CLOCK_SKEW: Final = 300.0
-"""A start that is further in the future, in seconds, is an error of some clock."""
 _MAX_RUN_SECONDS: Final = 365 * 86400.0
 """A job whose start is further back did not start then."""
 _MOVING = frozenset({DatasetState.STAGING, DatasetState.UNAVAILABLE, DatasetState.UNKNOWN})
@@ -113,7 +112,7 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
     any offer into a job. So it counts only for a demanded set, and for no longer than the whole set takes.
     """
     reads = []
-    latest = to_unix(load.as_of) + _CLOCK_SKEW
+    latest = to_unix(load.as_of + MAX_CLOCK_SKEW)
     parse, find_rate = cache(parse_offer), cache(rates.rate)
     for schedd in load.answers.values():
         for jobs in schedd.running:

@@ -33,6 +33,7 @@ from statistics import median_low
 from hydrator.config.network import NetworkSettings
 from hydrator.domain.model import Site
 from hydrator.domain.network import Rate, TransferOrigin, TransferSample
+from hydrator.domain.untrusted import MAX_CLOCK_SKEW
 
 MIN_BYTES = 100_000_000
 """Smallest transfer that says something about a link; smaller ones measure delays."""
@@ -40,7 +41,6 @@ MAX_BYTES = 10**15
 MAX_AGE = timedelta(days=7)
 MAX_BYTES_PER_SECOND = 125e9
 """1 Tb/s for one reader: above this a sample is not plausible."""
-MAX_CLOCK_SKEW = timedelta(minutes=5)
 MAX_SAMPLES_OF_USER = 12
 """Samples that are kept of one user for one link and hour."""
 MAX_SAMPLES_OF_LINK = 200

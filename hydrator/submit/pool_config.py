@@ -67,7 +67,7 @@ A wait that a user or an operator chose ends at most half of it late, or a twelf
 The other one, of ``auto`` jobs, is a last resort: those that come within an hour have two ends at most.
 """
 PATTERN_CHARS: Final = 125
-"""What a line of the schedd's text has room for, of the patterns of ``[publish] never``."""
+"""The most characters of ``[publish] never``, as a pattern, in one line of the schedd's text."""
 OTHERS_WEIGHT: Final = "1000000000"
 """The weight of an idle job whose data is at a site: it keeps jobs without datasets away from the site."""
 
@@ -77,8 +77,8 @@ OTHERS_WEIGHT: Final = "1000000000"
 _HEAD = """\
 # DataLocality ({form}), printed by `hydrator pool-config --role {role}`.
 # Put it into a file of its own that HTCondor reads last, such as /etc/condor/config.d/99-datalocality-{role}.conf, then run
-# condor_reconfig. It extends your values (the last line of a schedd's replaces one). To remove it, delete the file and run condor_reconfig: every value is then as
-# before, and jobs already queued keep their clause until `hydrator run-anywhere` frees them.
+# condor_reconfig. It extends your values (the last line of a schedd's replaces one). To remove it, delete the file and run
+# condor_reconfig: every value is then as before. Jobs already queued keep their clause until `hydrator run-anywhere`.
 """
 
 _MACROS = rf"""
