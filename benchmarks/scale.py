@@ -29,7 +29,6 @@ from hydrator.domain.model import (
     Snapshot,
     Survey,
 )
-from hydrator.domain.network import Rate
 from hydrator.domain.ports import PoolLoad
 from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.pacer import Pacer
@@ -153,14 +152,6 @@ def measure(shape: Shape, repeats: int) -> dict[str, Any]:
     return taken
 
 
-class OneRate:
-    """The same rate for all pairs of sites."""
-
-    def rate(self, source: Site, destination: Site) -> Rate:  # noqa: ARG002
-        """Return the rate; see hydrator.domain.network.RateLookup."""
-        return Rate(100e6, "benchmark")
-
-
 def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
     """Measure CPU seconds of cycles with and without pacing: the first one, and later ones.
 
@@ -177,7 +168,7 @@ def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
 
     for name in ("off", "on"):
         pool = MadePool(names, POLL)
-        pacer = Pacer(Settings(), OneRate)
+        pacer = Pacer(Settings(), lambda *_: 100e6)
         shape = Shape(name, sets, HOME_SITES, 1)
         answer = survey(replicas(names, shape), NOW)
         state, spent = ReconcileState(), []

@@ -112,7 +112,7 @@ class StagingTasks(BackgroundWorker):
             self._clock,
             is_ending=lambda: runtime.turns.is_ending,
             audit=self._record_call,
-            rates=lambda: runtime.parts.network.rates,
+            find_rate=runtime.parts.network.find_rate,
             bugs=self._context.bugs,
         )
         if not parts.stagers:

@@ -1,6 +1,6 @@
 """Rates between sites, and the finished transfers that they are measured from. Frozen values only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -26,11 +26,8 @@ class Rate:
     samples: int = 0
 
 
-class RateLookup(Protocol):
-    """The transfer rates between sites, as of one cycle."""
-
-    def rate(self, source: Site, destination: Site) -> Rate | None:
-        """Return the rate from *source* to *destination*; None if it is unknown."""
+FindRate = Callable[[Site, Site], float]
+"""A function that returns the bytes/s from a source to a destination, of all readers together; 0: unknown."""
 
 
 class TransferOrigin(StrEnum):

@@ -4,7 +4,7 @@
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -17,16 +17,15 @@ from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import PacedCycle, parse_offer
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, from_unix, to_unix
-from hydrator.domain.network import RateLookup
-from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad, Resources
+from hydrator.domain.network import FindRate
+from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad
 from hydrator.domain.untrusted import MAX_CLOCK_SKEW
 from hydrator.reconcile.pacing import (
-    Group,
+    JobGroup,
     PacedPool,
     PacingMemory,
     RunningRead,
     SetBytes,
-    WaitingJobs,
     pace,
 )
 from hydrator.reconcile.rates import RateTable
@@ -105,7 +104,7 @@ def _add_up(
     return on_disk, parts
 
 
-def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLookup) -> list[RunningRead]:
+def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], find_rate: FindRate) -> list[RunningRead]:
     """Return the running jobs that started with a read, as their slots offered it.
 
     A job that did not wait for an offer reads what its site lacks, from the fastest sources. A user can write
@@ -113,7 +112,7 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
     """
     reads = []
     latest = to_unix(load.as_of + MAX_CLOCK_SKEW)
-    parse, find_rate = cache(parse_offer), cache(rates.rate)
+    parse = cache(parse_offer)
     for schedd in load.answers.values():
         for jobs in schedd.running:
             key, site, offer = SetKey(jobs.key or ""), jobs.site, parse(jobs.offer)
@@ -121,10 +120,10 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
                 continue
             parts: Iterable[tuple[Site, float]] = ()
             if offer is None or offer.source is None:
-                parts = _find_parts(sets[key], site, rates)
+                parts = _find_parts(sets[key], site, find_rate)
             elif rate := find_rate(offer.source, site):
                 most = sum(size for holders, size in sets[key].on_disk.items() if holders)
-                seconds = min(float(offer.read_seconds), most / rate.bytes_per_second)
+                seconds = min(float(offer.read_seconds), most / rate)
                 parts = ((offer.source, seconds),)
             reads += [
                 RunningRead(key, source, site, seconds, started_at - schedd.clock_ahead)
@@ -135,25 +134,24 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
     return reads
 
 
-def _find_parts(one: SetBytes, site: Site, rates: RateLookup) -> Iterable[tuple[Site, float]]:
+def _find_parts(one: SetBytes, site: Site, find_rate: FindRate) -> Iterable[tuple[Site, float]]:
     """Return the seconds that a job at *site* reads from each source."""
     parts: defaultdict[Site, float] = defaultdict(float)
     for holders, size in one.on_disk.items():
         if site not in holders:
-            known = ((rate.bytes_per_second, each) for each in holders if (rate := rates.rate(each, site)))
-            if fastest := max(known, default=None):
-                parts[fastest[1]] += size / fastest[0]
+            rate, source = max(((find_rate(each, site), each) for each in holders), default=(0.0, site))
+            if rate:
+                parts[source] += size / rate
     return parts.items()
 
 
-def read_waiting(load: PoolLoad) -> list[WaitingJobs]:
-    """Return the idle jobs of all schedds by set, request and mode."""
-    lanes: defaultdict[tuple[SetKey, Resources, bool], dict[int, int]] = defaultdict(dict)
+def read_waiting(load: PoolLoad) -> Mapping[JobGroup, Mapping[int, int]]:
+    """Return the idle jobs of all schedds by group and lane."""
+    waiting: defaultdict[JobGroup, Counter[int]] = defaultdict(Counter)
     for jobs in load.idle:
         if jobs.key is not None:
-            counts = lanes[SetKey(jobs.key), jobs.request, jobs.is_auto]
-            counts[jobs.lane] = counts.get(jobs.lane, 0) + jobs.job_count
-    return [WaitingJobs(key, counts, request, auto) for (key, request, auto), counts in lanes.items()]
+            waiting[JobGroup(SetKey(jobs.key), jobs.request, jobs.is_auto)][jobs.lane] += jobs.job_count
+    return waiting
 
 
 @dataclass(slots=True)
@@ -163,7 +161,7 @@ class _Figures:
     run_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
     lateness: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
     _running: Counter[tuple[str, str | None, Site | None, int]] = field(default_factory=Counter)
-    _used_leases: set[tuple[Group, float]] = field(default_factory=set)
+    _used_leases: set[tuple[JobGroup, float]] = field(default_factory=set)
 
     def note_ended(self, load: PoolLoad) -> None:
         """Note the run times of the jobs that ran at the last query and do not run now."""
@@ -192,7 +190,7 @@ class _Figures:
         for group, lease in memory.leases.items():
             delays = [
                 read.started_at - lease.opened_at
-                for read in reads_of[group[0]]
+                for read in reads_of[group.key]
                 if read.destination in lease.openings and read.started_at >= lease.opened_at
             ]
             if delays:
@@ -217,18 +215,19 @@ class Pacer:
 
     Args:
         settings: the configuration.
-        get_rates: returns the transfer rates as of now; by default those of the configuration.
+        find_rate: returns the transfer rates as of now; by default those of the configuration.
         bugs: counts and logs exceptions that no part should raise.
     """
 
     def __init__(
         self,
         settings: Settings,
-        get_rates: Callable[[], RateLookup] | None = None,
+        find_rate: FindRate | None = None,
         bugs: BugReporter | None = None,
     ) -> None:
         self._settings = settings
-        self._get_rates = get_rates or (lambda: RateTable(now=from_unix(0), network=settings.network))
+        configured = RateTable(now=from_unix(0), network=settings.network)
+        self._find_rate = find_rate or configured.bytes_per_second
         self._bugs = bugs or BugReporter()
         self._load: PoolLoad | None = None
         self._failure: str | None = None
@@ -285,21 +284,19 @@ class Pacer:
         return None if load.answers else load.unseen_reason
 
     def _pace(self, snapshot: Snapshot, demand: Demand, load: PoolLoad, now: datetime) -> PacedCycle:
-        rates, waiting = self._get_rates(), read_waiting(load)
+        find_rate, waiting = cache(self._find_rate), read_waiting(load)
         running = {jobs.key for schedd in load.answers.values() for jobs in schedd.running if jobs.key}
         sets = read_sets(snapshot, demand, running.union(jobs.key for jobs in waiting))
-        reads = read_reads(load, sets, rates)
+        reads = read_reads(load, sets, find_rate)
         self._figures.note_ended(load)
         self._figures.note_starts(self._memory, reads)
 
-        @cache
-        def find_rate(source: Site, destination: Site) -> float:
+        def find_allowed(source: Site, destination: Site) -> float:
             is_excluded = source in self._settings.network.excluded_sources
-            rate = None if is_excluded else rates.rate(source, destination)
-            return rate.bytes_per_second if rate else 0.0
+            return 0.0 if is_excluded else find_rate(source, destination)
 
         run_seconds = self._figures.find_run_seconds()
-        pool = PacedPool(to_unix(load.as_of), waiting, sets, load.slots, reads, find_rate, run_seconds)
+        pool = PacedPool(to_unix(load.as_of), waiting, sets, load.slots, reads, find_allowed, run_seconds)
         # the last round may have been late
         since_last = (now - self._paced_at).total_seconds() if self._paced_at else 0.0
         interval = max(self._settings.daemon.poll_seconds, min(since_last, MAX_INTERVAL_SECONDS))

@@ -77,15 +77,14 @@ class SetBytes(NamedTuple):
     is_moving: bool = False
 
 
-class WaitingJobs(NamedTuple):
+class JobGroup(NamedTuple):
     """Idle jobs of one set that ask for the same resources, of all schedds and users.
 
-    ``lanes`` has the number of jobs by their ``DataLocalityLane``. Jobs of the modes ``require`` and ``wait``
-    (``is_auto`` is False) are never opened, but count for the backlog.
+    One round recognizes them from the last. Jobs of the modes ``require`` and ``wait`` (``is_auto`` is False)
+    are never opened, but count for the backlog.
     """
 
     key: SetKey
-    lanes: Mapping[int, int]
     request: Resources = ONE_CORE
     is_auto: bool = True
 
@@ -112,7 +111,7 @@ class PacedPool:
 
     Attributes:
         as_of: the time of the snapshot in Unix seconds.
-        waiting: the idle jobs with data: one entry for each set, request and ``is_auto``.
+        waiting: the idle jobs with data: their numbers by group and ``DataLocalityLane``.
         sets: the bytes of their sets. A set without an entry is unknown, and is not opened.
         slots: the slots of all sites, also of sites that no catalogue lists.
         reads: the running jobs that started with a read.
@@ -122,16 +121,12 @@ class PacedPool:
     """
 
     as_of: float
-    waiting: Sequence[WaitingJobs]
+    waiting: Mapping[JobGroup, Mapping[int, int]]
     sets: Mapping[SetKey, SetBytes]
     slots: Sequence[SlotGroup]
     reads: Sequence[RunningRead]
     find_rate: Callable[[Site, Site], float]
     run_seconds: float
-
-
-Group = tuple[SetKey, Resources, bool]
-"""Idle jobs by set, request and ``is_auto``, as one round recognizes them from the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +174,9 @@ class PacingMemory:
     """
 
     round: int = 0
-    turns: Mapping[Group, Turn] = field(default_factory=dict)
-    watches: Mapping[Group, Watch] = field(default_factory=dict)
-    leases: Mapping[Group, Lease] = field(default_factory=dict)
+    turns: Mapping[JobGroup, Turn] = field(default_factory=dict)
+    watches: Mapping[JobGroup, Watch] = field(default_factory=dict)
+    leases: Mapping[JobGroup, Lease] = field(default_factory=dict)
     reads: Sequence[RunningRead] = ()
 
 
@@ -339,7 +334,7 @@ class _AlikeJobs:
 class _Jobs:
     """Idle jobs of one set and mode that ask for the same resources, in one round."""
 
-    group: Group
+    group: JobGroup
     kind: _AlikeJobs
     size: SetBytes
     lanes: Mapping[int, int]
@@ -360,9 +355,9 @@ class _Round:
         self._slots: defaultdict[Site, list[SlotGroup]] = defaultdict(list)
         self._cores: defaultdict[Site, float] = defaultdict(float)
         self._kinds: dict[tuple[tuple[Holders, ...], Resources], _AlikeJobs] = {}
-        self._jobs: dict[Group, _Jobs] = {}
+        self._jobs: dict[JobGroup, _Jobs] = {}
         self._links: defaultdict[Site | None, _Link] = defaultdict(_Link)  # by source
-        self._leases: dict[Group, Lease] = {}
+        self._leases: dict[JobGroup, Lease] = {}
         self._openings: defaultdict[Site, dict[str, Opening]] = defaultdict(dict)
         self._open_bytes = {False: 0, True: 0}  # by is_refused
         self._closed: dict[tuple[_AlikeJobs, bool], Site] = {}  # a full link, where no route has room
@@ -397,11 +392,11 @@ class _Round:
             kind: min((self._waiting_cores[home] / self._cores[home] for home in kind.homes), default=inf)
             for kind in self._kinds.values()
         }
-        queue = [jobs for group, jobs in self._jobs.items() if group[2] and group not in self._leases]
+        queue = [jobs for group, jobs in self._jobs.items() if group.is_auto and group not in self._leases]
         # by turn, then the longest backlog at home first, then by chance
-        queue.sort(key=lambda jobs: (jobs.turn.round, -loads[jobs.kind], crc32(jobs.group[0].encode())))
+        queue.sort(key=lambda jobs: (jobs.turn.round, -loads[jobs.kind], crc32(jobs.group.key.encode())))
         for jobs in queue:
-            key, outlook = jobs.group[0], self._decide(jobs)
+            key, outlook = jobs.group.key, self._decide(jobs)
             if key not in outlooks or outlooks[key].reason is Reason.NOWHERE:  # other jobs may ask for less
                 outlooks[key] = outlook
         for (key, *_), lease in self._leases.items():
@@ -431,7 +426,7 @@ class _Round:
         rates = sorted(((self._pool.find_rate(each, site), each) for each in part), reverse=True)
         return {source: rate for rate, source in rates if rate > 0}
 
-    def _review_leases(self, leases: Mapping[Group, Lease]) -> None:
+    def _review_leases(self, leases: Mapping[JobGroup, Lease]) -> None:
         """Keep or end each lease."""
         for group, lease in leases.items():
             jobs = self._jobs.get(group)
@@ -440,7 +435,7 @@ class _Round:
             was_refused, lanes = jobs.turn.is_refused, jobs.turn.refused_lanes
             started = sum(
                 read.started_at >= lease.opened_at and read.destination in lease.openings
-                for read in self._reads_of.get(group[0], ())
+                for read in self._reads_of.get(group.key, ())
             )
             jobs_left = min(lease.jobs - started, sum(jobs.lanes.get(lane, 0) for lane in lease.lanes))
             has_slots = any(jobs.kind.free.get(site) for site in lease.openings)
@@ -449,7 +444,7 @@ class _Round:
                 self._publish(jobs, lease)
                 start = lease.opened_at + self._lateness
                 for source, seconds in lease.by_source.items() if not was_refused else ():
-                    read = RunningRead(group[0], source, source, seconds * jobs_left, start)
+                    read = RunningRead(group.key, source, source, seconds * jobs_left, start)
                     self._links[source].reads.append(read)
                 continue
             is_refused = jobs_left > 0 and has_slots and not started
@@ -470,19 +465,18 @@ class _Round:
     def _count_jobs(self, memory: PacingMemory) -> None:
         """Note the idle jobs, and add up those that wait at each home."""
         kinds = self._kinds
-        for waiting in self._pool.waiting:
-            size = self._pool.sets.get(waiting.key)
+        for group, lanes in self._pool.waiting.items():
+            size = self._pool.sets.get(group.key)
             if size is None:
                 continue
-            name = tuple(size.on_disk), waiting.request
+            name = tuple(size.on_disk), group.request
             kind = kinds.get(name)
             if kind is None:
-                kind = kinds[name] = _AlikeJobs(*name, self._count_free(waiting.request), self._list_sources)
-            idle = sum(waiting.lanes.values())
-            group = waiting.key, waiting.request, waiting.is_auto
+                kind = kinds[name] = _AlikeJobs(*name, self._count_free(group.request), self._list_sources)
+            idle = sum(lanes.values())
             turn = memory.turns.get(group, Turn(self._round))
-            watch = memory.watches.get(group) if waiting.is_auto or kind.has_free_slots else None
-            jobs = self._jobs[group] = _Jobs(group, kind, size, waiting.lanes, idle, turn, watch)
+            watch = memory.watches.get(group) if group.is_auto or kind.has_free_slots else None
+            jobs = self._jobs[group] = _Jobs(group, kind, size, lanes, idle, turn, watch)
             kind.idle += idle
             if kind.has_free_slots and not self._is_stuck(jobs, kind.homes):
                 kind.local += idle
@@ -498,7 +492,7 @@ class _Round:
         idle, watch = jobs.idle, jobs.watch or Watch(jobs.idle, self._now)
         if idle < watch.idle and watch.idle - idle > sum(
             read.started_at >= watch.since and read.destination not in nearest
-            for read in self._reads_of.get(jobs.group[0], ())
+            for read in self._reads_of.get(jobs.group.key, ())
         ):
             watch = Watch(idle, self._now)
         elif self._now - watch.since >= max(self._interval, PATIENCE_SECONDS) - CLOCK_SLACK_SECONDS:
@@ -671,7 +665,7 @@ class _Round:
                 break
             lanes.append(lane)
             count += more
-        key = jobs.group[0]
+        key = jobs.group.key
         names = (str(key),) if count == jobs.idle else tuple(f"{key}~{lane}" for lane in lanes)
         openings = {read.site: read.opening for read in reads}
         count = min(count, slots)

@@ -197,6 +197,11 @@ class RateTable:
             or self.default
         )
 
+    def bytes_per_second(self, source: Site, destination: Site) -> float:
+        """Return the rate from *source* to *destination* in bytes/s; 0 within one site."""
+        rate = self.rate(source, destination)
+        return rate.bytes_per_second if rate else 0.0
+
 
 def measure(samples: Sequence[TransferSample], now: datetime, destination: str = "") -> Rate | None:
     """Return the rate of the shortest period that has MIN_SAMPLES of *samples*; None if none has.

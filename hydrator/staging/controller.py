@@ -14,7 +14,7 @@ from hydrator.config.staging import to_bytes
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
 from hydrator.domain.model import Site
-from hydrator.domain.network import RateLookup
+from hydrator.domain.network import FindRate
 from hydrator.domain.ports import Clock, DataNeeds
 from hydrator.domain.staging_ports import (
     RefusalKind,
@@ -71,7 +71,7 @@ class StagingController:
         save: writes the table; when it returns, the table is on disk. It may raise StateError.
         is_ending: whether the daemon ends, so that no call may begin.
         audit: the log of the calls.
-        rates: returns the present rates between sites.
+        find_rate: returns the present rates between sites.
     """
 
     parts: StagingParts
@@ -81,7 +81,7 @@ class StagingController:
     _: KW_ONLY
     is_ending: Callable[[], bool] = lambda: False
     audit: AuditLog = lambda _write, _request, _error: None
-    rates: Callable[[], RateLookup | None] = lambda: None
+    find_rate: FindRate = lambda _source, _destination: 0.0
     bugs: BugReporter = field(default_factory=BugReporter)
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class StagingController:
         self._read_needs(now)
         table = apply_needs(table, self._needs, now)
         self._view = build_view(report, self._needs.by_did.keys(), self.parts.settings, now)
-        planner = Planner(self._view, self._needs, self._settings, now, self.rates())
+        planner = Planner(self._view, self._needs, self._settings, now, self.find_rate)
         table, answered = self._read_catalogues(planner, table, now)
         plan = planner.plan(table, answered)
         if control.stop_reason:

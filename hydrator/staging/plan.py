@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from hydrator.config.staging import StagingSettings, to_bytes
 from hydrator.domain.model import DatasetState, Did, Site
-from hydrator.domain.network import RateLookup
+from hydrator.domain.network import FindRate
 from hydrator.domain.ports import DataNeed, take_turns
 from hydrator.domain.staging_ports import (
     ExistingRule,
@@ -110,7 +110,7 @@ class Planner:
 
     Args:
         view: the last cycle.
-        rates: the present rates between sites.
+        find_rate: returns the present rates between sites.
 
     Attributes:
         candidates: the needs to request data for. The users take turns: the oldest job of each user, then
@@ -121,7 +121,7 @@ class Planner:
     needs: LiveNeeds
     settings: StagingSettings
     now: datetime
-    rates: RateLookup | None = None
+    find_rate: FindRate
 
     def __post_init__(self) -> None:
         self.table = Table()
@@ -354,8 +354,7 @@ class Planner:
         for did, size in sizes.items():
             on_disk = self.view.sites_with(did, DatasetState.AVAILABLE)
             sources = on_disk or self.view.sites_with(did, DatasetState.NEARLINE)
-            known = [self.rates.rate(source, site) for source in sources] if self.rates else []
-            best = max((rate.bytes_per_second for rate in known if rate), default=0.0)
+            best = max((self.find_rate(source, site) for source in sources), default=0.0)
             seconds += size / best if best > 0 else float("inf")
         return seconds
 

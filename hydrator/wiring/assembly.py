@@ -143,7 +143,7 @@ class Parts:
             timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,
             on_late_answer=on_late_answer,
-            pacer=Pacer(self.settings, lambda: self.network.rates, bugs),
+            pacer=Pacer(self.settings, self.network.find_rate, bugs),
             threads=threads,
         )
 

@@ -29,6 +29,10 @@ class NetworkParts:
     settings: NetworkSettings
     rates: RateTable
 
+    def find_rate(self, source: Site, destination: Site) -> float:
+        """Return the present bytes/s from *source* to *destination*."""
+        return self.rates.bytes_per_second(source, destination)
+
     def load_rates(self, store: Store, now: datetime) -> None:
         """Fill the table from the state, so that the first cycle has the rates of the last run.
 

@@ -16,13 +16,13 @@ from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import Site
 from hydrator.reconcile.pacing import (
     ONE_CORE,
+    JobGroup,
     PacedPool,
     PacingMemory,
     Resources,
     RunningRead,
     SetBytes,
     SlotGroup,
-    WaitingJobs,
     pace,
 )
 
@@ -103,7 +103,7 @@ class Model:
             if self.is_paced and self.now >= next_round:
                 snapshots.append(self.look())
                 seen = [each for each in snapshots if each.as_of <= self.now - self.snapshot_age]
-                pool = seen[-1] if seen else replace(snapshots[0], waiting=())
+                pool = seen[-1] if seen else replace(snapshots[0], waiting={})
                 times = {"interval_seconds": INTERVAL, "lateness_seconds": self.lateness}
                 made, memory = pace(pool, memory, now=self.now, **times)
                 next_round = self.now + INTERVAL
@@ -142,7 +142,7 @@ class Model:
             for source, size in run.parts
         ]
         sets = {key: SetBytes(on_disk) for key, on_disk in self.world.sets.items()}
-        jobs = [WaitingJobs(key, each) for key, each in lanes.items()]
+        jobs = {JobGroup(key): each for key, each in lanes.items()}
         mean = fmean(job.run for job in self.world.jobs)
         return PacedPool(self.now, jobs, sets, slots, reads, lambda source, _: rates[source], mean)
 

@@ -37,7 +37,7 @@ class Daemon:
         settings = settings.model_copy(update={"staging": self.world.settings})
         parts = {
             "staging": StagingParts(settings, stagers, self.world.needs, self.files),
-            "network": SimpleNamespace(rates=None),
+            "network": SimpleNamespace(find_rate=lambda *_: 0.0),
         }
         self.registry = CollectorRegistry()
         self.context = context_with(

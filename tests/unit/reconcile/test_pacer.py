@@ -19,7 +19,6 @@ from hydrator.domain.ads.openings import (
     write_openings,
 )
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, Unseen, to_unix
-from hydrator.domain.network import Rate
 from hydrator.domain.ports import (
     MAX_LOAD_AGE,
     IdleJobs,
@@ -36,7 +35,7 @@ from hydrator.reconcile.pacer import (
     read_sets,
     read_waiting,
 )
-from hydrator.reconcile.pacing import RunningRead, SetBytes, WaitingJobs
+from hydrator.reconcile.pacing import JobGroup, RunningRead, SetBytes
 from hydrator.reconcile.site_ads import add_openings
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
@@ -112,13 +111,11 @@ def test_dataset_of_unknown_size_counts_as_a_typical_one():
 # ---- jobs
 
 
-class Rates:
+def rates(source, destination) -> float:
     """1 Gb/s, but 10 from PL, and none from the site that is not there."""
-
-    def rate(self, source, destination):
-        if source in {destination, "GONE"}:
-            return None
-        return Rate(1.25e9 if source == PL else 125e6, "test")
+    if source in {destination, "GONE"}:
+        return 0.0
+    return 1.25e9 if source == PL else 125e6
 
 
 def load(*running: RunningJobs, idle: tuple[IdleJobs, ...] = (), slots=(), at=NOON, ahead=0) -> PoolLoad:
@@ -134,7 +131,7 @@ def test_running_jobs_read_as_their_slots_offered():
         RunningJobs((60,), DE, str(ONE), offer="read 8 s from GONE"),
         RunningJobs((to_unix(NOON) + 1000,), DE, str(ONE), offer="read 8 s from UK"),  # a wrong clock
     )
-    reads = read_reads(load(*jobs, ahead=3), {ONE: SetBytes({(UK,): GB})}, Rates())
+    reads = read_reads(load(*jobs, ahead=3), {ONE: SetBytes({(UK,): GB})}, rates)
     assert reads == [RunningRead(ONE, UK, DE, 8, 7), RunningRead(ONE, UK, DE, 8, 17)]
 
 
@@ -145,14 +142,14 @@ def test_offer_that_a_user_wrote_keeps_a_link_busy_for_the_job_s_own_set_at_most
     Nobody reads bytes that no site has.
     """
     jobs = RunningJobs((10,), DE, str(key), offer="read 9999999 s from UK")
-    reads = read_reads(load(jobs), {ONE: SetBytes({(UK,): GB, (): 5 * GB})}, Rates())
+    reads = read_reads(load(jobs), {ONE: SetBytes({(UK,): GB, (): 5 * GB})}, rates)
     assert [read.seconds for read in reads] == seconds
 
 
 @pytest.mark.parametrize("offer", [None, "", "read 8 s", "read 999999999 s from UK", "oops"])
 def test_job_without_an_offer_reads_what_its_site_lacks_from_the_fastest_source(offer):
     sets = {BOTH: SetBytes({(UK, PL): GB, (DE,): 5 * GB})}
-    (read,) = read_reads(load(RunningJobs((10,), DE, str(BOTH), offer=offer)), sets, Rates())
+    (read,) = read_reads(load(RunningJobs((10,), DE, str(BOTH), offer=offer)), sets, rates)
     assert (read.source, read.seconds) == (PL, 0.8)
 
 
@@ -165,11 +162,11 @@ def test_waiting_jobs_are_grouped_by_set_request_and_mode():
         IdleJobs(4, "t:a", is_auto=False),
         IdleJobs(5),
     )
-    assert read_waiting(load(idle=idle)) == [
-        WaitingJobs(SetKey("t:a"), {0: 3, 2: 1}),
-        WaitingJobs(SetKey("t:a"), {0: 2}, big),
-        WaitingJobs(SetKey("t:a"), {0: 4}, is_auto=False),
-    ]
+    assert read_waiting(load(idle=idle)) == {
+        JobGroup(SetKey("t:a")): {0: 3, 2: 1},
+        JobGroup(SetKey("t:a"), big): {0: 2},
+        JobGroup(SetKey("t:a"), is_auto=False): {0: 4},
+    }
 
 
 # ---- rounds
@@ -180,8 +177,8 @@ SLOTS = (SlotGroup(UK, Resources(1), Resources(0.0), 2), SlotGroup(DE, Resources
 IDLE = (IdleJobs(20, str(ONE)),)
 
 
-def pacer_of(get_rates=Rates, poll_seconds=30, **network) -> Pacer:
-    return Pacer(Settings(daemon={"poll_seconds": poll_seconds}, network=network), get_rates)
+def pacer_of(find_rate=rates, poll_seconds=30, **network) -> Pacer:
+    return Pacer(Settings(daemon={"poll_seconds": poll_seconds}, network=network), find_rate)
 
 
 def paced(given: PoolLoad, now=NOON, **policy) -> Pacer:
@@ -237,7 +234,7 @@ def test_second_cycle_with_the_same_jobs_is_no_second_round():
 
 
 def test_bug_in_the_pacing_costs_the_openings_alone():
-    pacer = pacer_of(lambda: 1 / 0)
+    pacer = pacer_of(lambda *_: 1 / 0)
     pacer.update_load(load(idle=IDLE, slots=SLOTS))
     assert pacer.make(VIEW, WANTED, NOON).openings is None
     assert "ZeroDivisionError" in pacer.last.none_reason

@@ -11,11 +11,11 @@ from hydrator.domain.ads.openings import Openings, Reason, describe_outlook, wri
 from hydrator.domain.model import Site
 from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
 from hydrator.reconcile.pacing import (
+    JobGroup,
     PacedPool,
     PacingMemory,
     RunningRead,
     SetBytes,
-    WaitingJobs,
     pace,
 )
 
@@ -48,13 +48,13 @@ def pool(
     rates: Mapping[tuple[Site, Site], float] | None = None,
     run: float = 3600.0,
     request: Resources = ONE_CORE,
-    others: Sequence[WaitingJobs] = (),
+    others: Mapping[JobGroup, Mapping[int, int]] = {},
 ) -> PacedPool:
     """Return a pool with links of 1 Gb/s, but for *rates*; the jobs of a set have the lanes of a cluster."""
-    waiting = [*others]
+    waiting = {**others}
     for key, count in jobs.items():
         lanes = [((n + 1) & -(n + 1)).bit_length() - 1 for n in range(count)]
-        waiting.append(WaitingJobs(key, {lane: lanes.count(lane) for lane in lanes}, request))
+        waiting[JobGroup(key, request)] = {lane: lanes.count(lane) for lane in lanes}
     groups = [SlotGroup(site, *each) for site, found in sites.items() for each in found]
     return PacedPool(now, waiting, sets, groups, reads, lambda *link: (rates or {}).get(link, GBIT), run)
 
@@ -209,17 +209,17 @@ CASES = {
     ),
     "free slots that refuse jobs which insist on their data are not left to them": (
         2, {UK: slots(0, 1), DE: slots(2)}, {X: 1}, {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
-        {"others": [WaitingJobs(Y, {0: 2}, is_auto=False)]}, {DE: {X}},
+        {"others": {JobGroup(Y, is_auto=False): {0: 2}}}, {DE: {X}},
     ),
     "free slots are left to as many jobs as they have cores for": (
         1, {UK: slots(0, 1, NODE), DE: slots(1, 0, NODE)}, {X: 1},
         {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
-        {"request": Resources(8.0), "others": [WaitingJobs(Y, {0: 10})], "run": 36000.0}, {DE: {X}},
+        {"request": Resources(8.0), "others": {JobGroup(Y): {0: 10}}, "run": 36000.0}, {DE: {X}},
     ),
     "a slot is left to a job that needs a part of its cores": (
         1, {UK: slots(0, 1, NODE), DE: slots(1, 0, NODE)}, {X: 1},
         {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
-        {"request": NODE, "others": [WaitingJobs(Y, {0: 1})]}, {},
+        {"request": NODE, "others": {JobGroup(Y): {0: 1}}}, {},
     ),
     "free slots at two homes are left to jobs by halves": (
         1, {UK: slots(0, 1), DE: slots(2), PL: slots(2)}, {X: 1, Y: 2},
@@ -227,7 +227,7 @@ CASES = {
     ),
     "free slots are left to jobs with all the cores that they ask for": (
         1, {UK: slots(0, 1), DE: slots(1, 0, NODE)}, {X: 1},
-        {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {"others": [WaitingJobs(Y, {0: 1}, NODE)]}, {},
+        {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {"others": {JobGroup(Y, NODE): {0: 1}}}, {},
     ),
     "a static slot takes one job, of any size": (
         1, {UK: slots(0, 1), DE: [(NODE, NODE, 2, True)]}, {X: 1, Y: 2},
@@ -235,7 +235,7 @@ CASES = {
     ),
     "free cores are not left to jobs that wait for a GPU": (
         1, {UK: slots(0, 1), DE: slots(1, 0, NODE)}, {X: 1},
-        {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {"others": [WaitingJobs(Y, {0: 99}, GPU_JOB)]},
+        {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {"others": {JobGroup(Y, GPU_JOB): {0: 99}}},
         {DE: {X}},
     ),
 }  # fmt: skip
@@ -253,7 +253,7 @@ SHORT, LONG, LONGER = (
 )
 """The short one takes 10 s of the link: after a round the others need 85 and 95 s more."""
 LANES = {
-    count: {"jobs": {}, "others": [WaitingJobs(X, dict(enumerate(count)))]}
+    count: {"jobs": {}, "others": {JobGroup(X): dict(enumerate(count))}}
     for count in ((1,), (2,), (3,), (4,), (1, 1), (1, 5), (2, 4, 1), (2, 4))
 }
 """Steps in which jobs of X wait: so many in each lane, from lane 0."""
@@ -301,7 +301,7 @@ STEPS = {
         {DE: {X}},
     ),
     "a lease whose jobs started at home was not refused, so the link has room for one set": (
-        [LANES[1, 1], LANES[1, 1], {"others": [WaitingJobs(X, {1: 1})], "jobs": {Y: 1}}], {}, {DE: {Y}},
+        [LANES[1, 1], LANES[1, 1], {"others": {JobGroup(X): {1: 1}}, "jobs": {Y: 1}}], {}, {DE: {Y}},
     ),
     "an opening at a busy site follows the free slots": (
         [{}, {"sites": {UK: slots(0, 1), DE: slots(0, 1), PL: slots(1)}}],
@@ -362,7 +362,7 @@ def test_outlook_names_one_reason_and_counts_the_sets_whose_jobs_read_now(world,
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_jobs_that_are_too_large_do_not_hide_the_turn_of_others_of_their_set(order):
-    others = [WaitingJobs(X, {0: 1}), WaitingJobs(X, {0: 1}, Resources(9.0))][::order]
+    others = dict([(JobGroup(X), {0: 1}), (JobGroup(X, Resources(9.0)), {0: 1})][::order])
     made = rounds(1, jobs={}, others=others, reads=[BUSY])
     assert made.outlooks == {X: (Reason.TURN, (UK,), 1, ())}
 
@@ -390,7 +390,7 @@ def test_outlook_of_a_set_in_turn_counts_the_sets_before_it():
 
 def test_outlook_beside_the_data_counts_all_jobs_that_wait_there():
     """Jobs of the same set, of others, and of other modes; at the better of two homes."""
-    others = [WaitingJobs(X, {0: 3}), WaitingJobs(Y, {0: 6}), WaitingJobs(Z, {0: 2}, is_auto=False)]
+    others = {JobGroup(X): {0: 3}, JobGroup(Y): {0: 6}, JobGroup(Z, is_auto=False): {0: 2}}
     sets = {X: SetBytes({(UK, DE): 75 * GB}), Y: at((UK, 75 * GB)), Z: at((DE, 75 * GB))}
     made = rounds(1, sites={UK: slots(0, 1), DE: slots(0, 1)}, jobs={}, sets=sets, others=others)
     assert made.outlooks[X] == (Reason.BESIDE, (UK, DE), 5, ())
@@ -412,7 +412,7 @@ def test_openings_are_valid_until_a_claimed_slot_takes_one_more_short_job(run, u
 
 
 def test_jobs_that_insist_on_their_data_count_for_the_backlog_only():
-    sets, others = {X: at((DE, GB)), Y: at((UK, 75 * GB))}, [WaitingJobs(X, {0: 9}, is_auto=False)]
+    sets, others = {X: at((DE, GB)), Y: at((UK, 75 * GB))}, {JobGroup(X, is_auto=False): {0: 9}}
     made = rounds(1, sites={UK: slots(0, 1), DE: slots(0, 1)}, jobs={Y: 1}, sets=sets, others=others)
     assert (opened(made), made.backlog) == ({}, {DE: 9, UK: 1})
 
@@ -434,7 +434,7 @@ def test_slot_that_comes_free_after_a_while_is_left_to_jobs_that_insist_on_their
     """Y has waited for a slot at DE, which had a free one before."""
     sets = {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}
     steps = [{"sites": {UK: slots(0, 1), DE: slots(free, 2)}} for free in (1, 0, 0, 1)]
-    for made in play(steps, sets=sets, others=[WaitingJobs(Y, {0: 2}, is_auto=False)]):
+    for made in play(steps, sets=sets, others={JobGroup(Y, is_auto=False): {0: 2}}):
         assert opened(made) == {}
 
 
@@ -492,7 +492,7 @@ def test_jobs_with_data_that_is_on_its_way_may_run_anywhere_after_a_day():
 
 def test_lanes_whose_jobs_no_slot_takes_leave_the_next_lease_to_the_others():
     """Four of the jobs, by their requirements, run only at UK; they have the lane with the fewest jobs."""
-    others = [WaitingJobs(X, {2: 4, 0: 10, 1: 5})]
+    others = {JobGroup(X): {2: 4, 0: 10, 1: 5}}
     seen = [opened(made)[DE] for made in play([{}] * 10, jobs={}, others=others)]
     assert seen[::2] == [{"t:x~2"}, {"t:x~1"}, {"t:x~0"}, {"t:x~2"}, {"t:x~1"}]
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.model import DatasetState, Did, Site, Unseen
-from hydrator.domain.network import Rate
 from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingFailed
 from hydrator.staging.table import StagingCommand
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
@@ -131,13 +130,9 @@ def test_a_small_dataset_is_copied_to_the_large_one():
 
 
 def test_of_equal_sites_the_one_with_the_fastest_transfer_is_chosen_then_the_free_space():
-    class Rates:
-        def rate(self, source, destination):
-            return Rate(1e9 if destination == OSO else 1e8, "test")
-
     world = StagingWorld(L1=1)
     world.put(L1, Site("ARCHIVE"), DatasetState.NEARLINE)
-    world.restart(rates=Rates)
+    world.restart(find_rate=lambda _, destination: 1e9 if destination == OSO else 1e8)
     world.step_with(need(L1))
     assert world.stages == {(L1, OSO)}
     other = StagingWorld(L1=1)
