@@ -13,6 +13,9 @@ from hydrator.domain.untrusted import valid_integer
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
 """A schedd of 25.14 with it asks for no more slots for a user with 20 kinds of jobs that match nothing, or
 with many jobs that send their input."""
+MATCH_LIMITS_EFFECT = (
+    f"{MATCH_LIMITS} is on: if 20 kinds of jobs of one user wait, they starve that user's other jobs"
+)
 CURES = "give the waiting jobs a lower JobPrio, an accounting_group of their own, or max_idle"
 
 
@@ -39,6 +42,11 @@ class ScheddBudget:
     def can_starve(self) -> bool:
         """Return True if so many jobs are idle that others may get no slot."""
         return 0 < self.idle >= self.room
+
+
+def is_on(config: Mapping[str, str | None], setting: str, default: str = "false") -> bool:
+    """Return True if *setting* is true in the *config* of a schedd; *default* counts if it is not set."""
+    return (config.get(setting) or default).strip().lower() in {"true", "t", "yes", "1"}
 
 
 def parse_budget(schedd: Mapping[str, Any]) -> ScheddBudget | None:

@@ -14,7 +14,7 @@ from hydrator.diagnostics.check.findings import (
     run_guarded,
     warning,
 )
-from hydrator.diagnostics.schedd_budget import CURES, MATCH_LIMITS, parse_budget
+from hydrator.diagnostics.schedd_budget import CURES, MATCH_LIMITS, MATCH_LIMITS_EFFECT, is_on, parse_budget
 from hydrator.domain.ads import contract
 from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.model import Unseen
@@ -180,10 +180,10 @@ def _check_budget(schedd: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[Finding]:
     config = pool.config_of("schedd", ["JOB_TRANSFORM_NAMES", MATCH_LIMITS], schedd)
-    if (config.get(MATCH_LIMITS) or "").lower() == "true":
+    if is_on(config, MATCH_LIMITS):
         yield warning(
             f"schedd {schedd}",
-            f"{MATCH_LIMITS} is on: if 20 kinds of jobs of one user wait, they starve that user's other jobs",
+            MATCH_LIMITS_EFFECT,
             "install the output of hydrator pool-config --role schedd",
         )
     if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
+from hydrator.diagnostics.schedd_budget import MATCH_LIMITS_EFFECT
 from hydrator.diagnostics.start_record import has_own_record, parse_start_record, start_text
 from hydrator.domain.ads.dataset_sets import hash_key, is_cluster_key
 from hydrator.domain.daemon_probe import DaemonProbe
@@ -204,15 +205,14 @@ def _explain(
         atomic_attributes=[HERE_ATTRIBUTE],
         flock=facts.pools_of(parse_string_literal(_attribute_text(ad, "FlockTo"))),
     )
-    job = replace(
-        with_requests(job, match_result),
-        budget=facts.budget,
-    )
+    job = replace(with_requests(job, match_result), budget=facts.budget)
     answer = explain(job, parse_slot_groups(match_result, job.datasets), knowledge, now=query.now)
     notes = [
         f"pool {pool}, to which the job's schedd flocks, did not answer: {why}"
         for pool, why in (match_result.get("unreachable_pools") or {}).items()
     ]
+    if facts.has_match_limits and answer.matching_sites and job.status is JobStatus.IDLE:
+        notes.append(f"the job's schedd may request no slot for its user: {MATCH_LIMITS_EFFECT}")
     staging = query.explain_staging(job.datasets, job.key) if query.explain_staging else ()
     return replace(answer, notes=(*answer.notes, *notes), staging=staging)
 

@@ -6,12 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hydrator.diagnostics.schedd_budget import ScheddBudget, parse_budget
+from hydrator.diagnostics.schedd_budget import MATCH_LIMITS, ScheddBudget, is_on, parse_budget
 from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import PoolError
 
-_SETTINGS = ("FLOCK_COLLECTOR_HOSTS", "FLOCK_BY_DEFAULT")
-_TRUE = {"true", "t", "yes", "1"}
+_SETTINGS = ("FLOCK_COLLECTOR_HOSTS", "FLOCK_BY_DEFAULT", MATCH_LIMITS)
 MAX_POOLS = 20
 """Maximum number of pools that are queried because the schedd flocks to them."""
 
@@ -21,11 +20,12 @@ class ScheddFacts:
     """The settings of one schedd, and its jobs by its ad (``budget``).
 
     ``flock_collectors`` are the collectors of other pools. If ``flocks_by_default`` is False, a job flocks
-    only to the collectors in its FlockTo.
+    only to the collectors in its FlockTo. ``has_match_limits`` is the value of MATCH_LIMITS.
     """
 
     flock_collectors: tuple[str, ...] = ()
     flocks_by_default: bool = True
+    has_match_limits: bool = False
     budget: ScheddBudget | None = None
 
     def pools_of(self, flock_to: str | None) -> tuple[str, ...]:
@@ -44,7 +44,8 @@ def fetch_schedd_facts(pool: DaemonProbe, schedd: str, ad: Mapping[str, Any]) ->
     flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
     return ScheddFacts(
         flock_collectors=tuple(dict.fromkeys(flocks_to)),
-        flocks_by_default=(config.get("FLOCK_BY_DEFAULT") or "true").strip().lower() in _TRUE,
+        flocks_by_default=is_on(config, "FLOCK_BY_DEFAULT", default="true"),
+        has_match_limits=is_on(config, MATCH_LIMITS),
         budget=parse_budget(ad),
     )
 

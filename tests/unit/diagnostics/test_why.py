@@ -701,7 +701,9 @@ def test_dataset_outside_demand_counts_before_submission_if_a_catalogue_has_it()
 
 
 class FakePool:
-    """Schedds with jobs, histories, or a failure; and one slot without any data."""
+    """Schedds with jobs, histories, or a failure; and one slot without any data, which may match."""
+
+    matches = False
 
     def __init__(self, queues=None, histories=None) -> None:
         self.queues = queues or {}
@@ -734,7 +736,8 @@ class FakePool:
         group = {
             "site": "CAM", "advertised_site": None, "generation": 1,
             "state": "Unclaimed", "partitionable": False, "theirs": [],
-            "job_values": ["false"], "slot_values": [], "matches": False, "largest_resources": {},
+            "job_values": [f"{self.matches}".lower()], "slot_values": [], "matches": self.matches,
+            "largest_resources": {},
             "facts": [None] * len(facts), "slots": 1,
         }  # fmt: skip
         return {
@@ -878,6 +881,20 @@ def test_schedd_is_queried_for_flocking():
     pool.config = {"FLOCK_COLLECTOR_HOSTS": "cm2:9618, cm3"}
     ask_job(asked(pool), 7, None, None)
     assert pool.flocked == ("cm2:9618", "cm3")
+
+
+@pytest.mark.parametrize(
+    ("value", "is_named"), [("true", True), (" Yes", True), ("False", False), (None, False)]
+)
+def test_limits_of_a_users_matches_are_named_for_a_job_that_matches(value, is_named):
+    """Issue 32, 7: other jobs of its user may keep the job waiting, and check says what to do."""
+    pool = FakePool({"a": IDLE})
+    pool.config = {"SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": value}
+    (without_slot,) = ask_job(asked(pool), 7, None, None).answers
+    pool.matches = True
+    (answer,) = ask_job(asked(pool), 7, None, None).answers
+    assert "MATCH_LIMITS" not in " ".join(without_slot.notes)
+    assert ("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS is on" in " ".join(answer.notes)) is is_named
 
 
 def test_flocking_uses_only_pools_of_the_schedds_own_list():
