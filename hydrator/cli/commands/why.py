@@ -1,4 +1,4 @@
-"""``hydrator why JOB`` and ``hydrator why [--site X] DID…``.
+"""``hydrator why JOB`` and ``hydrator why DID…``.
 
 Exit status: 0 the job would match now, runs, or has run; 3 the job would not match now; 1 unknown;
 2 wrong usage or configuration. So a script can distinguish "not now" from "unknown".
@@ -44,7 +44,6 @@ from hydrator.domain.errors import CatalogueError, ConfigError, StateError
 from hydrator.domain.model import (
     DaemonKnowledge,
     Did,
-    Site,
     SiteFacts,
     Snapshot,
     Survey,
@@ -52,7 +51,6 @@ from hydrator.domain.model import (
     add_time,
 )
 from hydrator.domain.ports import Catalogue
-from hydrator.domain.text import comma_separated
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.state.store import Store
@@ -75,10 +73,6 @@ def why(
         typer.Argument(help="A job, as 123 or 123.4; or datasets, as scope:name.", metavar="JOB|DID…"),
     ],
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    site: Annotated[
-        str | None,
-        typer.Option(help="For datasets: only this site; default: every site.", callback=read_typed),
-    ] = None,
     schedd: Annotated[
         str | None,
         typer.Option(help="For a job: its schedd; default: all schedds are queried.", callback=read_typed),
@@ -91,7 +85,7 @@ def why(
     Exits 0 if the job would match now, runs, or has run; 3 if it would not match now; 1 if this is unknown.
     """
     settings, now = load(config), system_clock()
-    job, dids = parse_words(what, site, settings.daemon.default_scope)
+    job, dids = parse_words(what, settings.daemon.default_scope)
     if dids and schedd:
         raise ConfigError(["--schedd applies to a job, not to datasets"])
     with (
@@ -115,9 +109,7 @@ def why(
         )
         max_age = int(settings.daemon.job_max_age.total_seconds())
         result = (
-            ask_job(query, *job, schedd)
-            if job
-            else WhyResult((explain_dids(query, dids, Site(site) if site else None, max_age=max_age),))
+            ask_job(query, *job, schedd) if job else WhyResult((explain_dids(query, dids, max_age=max_age),))
         )
     print_result(as_json, result, lambda: print_rendered(render_result(result)))
     print_problems(*result.failures, problem)
@@ -148,20 +140,18 @@ def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplai
 
 
 def parse_words(
-    what: Sequence[str], site: str | None, default_scope: str | None
+    what: Sequence[str], default_scope: str | None
 ) -> tuple[tuple[int, int | None] | None, list[Did]]:
     """Return the job, as cluster and process, or the datasets that a user typed.
 
     Raises:
-        ConfigError: *what* is neither, or has a job beside other words or beside *site*.
+        ConfigError: *what* is neither, or has a job beside other words.
     """
     jobs = {text: job for text in what if (job := parse_job_number(text))}
     for text, job in jobs.items():
-        if len(what) == 1 and site is None:
+        if len(what) == 1:
             return job, []
-        raise ConfigError(
-            [f"{text} is a job: give one job alone and without --site; a dataset {text} needs its scope"]
-        )
+        raise ConfigError([f"{text} is a job: give one job alone; a dataset {text} needs its scope"])
     return None, sorted(parse_dids(what, default_scope, "a job (123 or 123.4), nor a dataset"))
 
 
@@ -184,12 +174,8 @@ def gather_knowledge(settings: Settings, dids: frozenset[Did], now: datetime) ->
     return _query_catalogues(settings, _load_daemon_knowledge(settings, now)[0], dids, now)
 
 
-def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
-    """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s).
-
-    Raises:
-        ConfigError: no slot and no catalogue has *site*.
-    """
+def explain_dids(query: WhyQuery, dids: Sequence[Did], *, max_age: int) -> JobExplanation:
+    """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s)."""
     key = set_key(dids)
     ad = {
         "JobUniverse": "5",
@@ -204,11 +190,7 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
     job = JobFacts("", "", 1, None, tuple(dids), key=key, max_age_seconds=max_age)
     groups = parse_slot_groups(match_result, dids)
     knowledge = query.get_knowledge(frozenset(dids), frozenset())
-    known_sites = {group.site for group in groups} | (knowledge.snapshot.sites.keys() if knowledge else set())
-    if site is not None and site not in known_sites:
-        sites = comma_separated(sorted(known_sites)) or "none"
-        raise ConfigError([f"--site {site}: no slot and no catalogue has this site; known sites: {sites}"])
-    answer = explain_before_submit(job, groups, knowledge, now=query.now, only_site=site)
+    answer = explain_before_submit(job, groups, knowledge, now=query.now)
     return replace(answer, staging=query.explain_staging(dids, key) if query.explain_staging else ())
 
 

@@ -22,7 +22,7 @@ hydrator check   # after installation, and whenever something looks wrong
 hydrator run-anywhere 'Owner == "alice"'   # let alice's queued jobs run anywhere
 hydrator hook > classad-hydrator-hook && chmod 755 classad-hydrator-hook   # the file for worker nodes
 hydrator why 123.4   # explain why this job is idle, and the cheapest remedy
-hydrator why lofar:L123 lofar:L124 --site RAL   # check whether a job with these data could run there
+hydrator why lofar:L123 lofar:L124   # check where a job with these data could run
 hydrator approve RAL   # confirm that those datasets left
 hydrator report --since 7d   # show whether jobs found their data at their site
 hydrator pool-config --role schedd > 99-datalocality-schedd.conf   # for the schedds

@@ -60,7 +60,6 @@ def explain_before_submit(
     knowledge: DaemonKnowledge | None,
     *,
     now: datetime,
-    only_site: Site | None = None,
 ) -> JobExplanation:
     """Explain a job before its submission. Look only at the job's data, not at cores, memory or START.
 
@@ -72,20 +71,12 @@ def explain_before_submit(
         groups: the pool's slots; their START and resources are ignored.
         knowledge: the daemon's and the catalogues' knowledge.
         now: aware UTC time.
-        only_site: explain only this site.
     """
     job = replace(job, total_bytes=knowledge.snapshot.sum_bytes(job.datasets) if knowledge else None)
-    groups = [_only_data(group, knowledge) for group in groups if only_site in {None, group.site}]
+    groups = [_only_data(group, knowledge) for group in groups]
     sites = [_count_coming_data(job, at, groups, now) for at in _explain_sites(job, groups, knowledge, now)]
-    sites = [at for at in sites if only_site in {None, at.site}]
-    if only_site and not sites:
-        sites = [SiteMatch(only_site, 0, 0, (no_slot_reason(job, only_site, knowledge, now),))]
     complete_sites = tuple(at.site for at in sites if at.matching_slots)
-    problem = (
-        f"{only_site} lacks some of the job's data now, or has no slots"
-        if only_site
-        else "no single site with slots has all data of the job now"
-    )
+    problem = "no single site with slots has all data of the job now"
     return JobExplanation(
         job=job,
         verdict=f"all data is at {comma_separated(complete_sites)}" if complete_sites else problem,

@@ -688,7 +688,6 @@ def test_dataset_outside_demand_counts_before_submission_if_a_catalogue_has_it()
         slots(MISSING, site=RAL, told=SlotDatasetState(False)),
     ]
     assert explain_before_submit(job, groups, known, now=NOON).matching_sites == (CAM,)
-    assert not explain_before_submit(job, groups, known, now=NOON, only_site=RAL).could_run
     unhydrated = replace(groups[0], generation=None, slots=5)
     assert not explain_before_submit(job, [unhydrated], known, now=NOON).could_run
     (at,) = explain_before_submit(job, [groups[0], unhydrated], known, now=NOON).sites
@@ -928,15 +927,15 @@ def test_catalogues_are_queried_about_datasets_outside_demand():
         DaemonKnowledge(NOON, Snapshot({})), [Answering()], frozenset({L1, L2}), max_age=bound
     )
     pool = FakePool()
-    assert explain_dids(asked(pool, known), [L1], None, max_age=20700).matching_sites == (CAM,)
-    (at,) = explain_dids(asked(pool, known), [L1, L2], None, max_age=20700).sites
+    assert explain_dids(asked(pool, known), [L1], max_age=20700).matching_sites == (CAM,)
+    (at,) = explain_dids(asked(pool, known), [L1, L2], max_age=20700).sites
     assert [one.reason for one in at.reasons[0].missing_datasets] == [
         MissingReason.NOT_IN_DEMAND,
         MissingReason.NOWHERE,
     ]
     assert pool.judged[0]["DataLocalityMaxAge"] == "20700"
     away = with_catalogue_answers(known, [Answering(reachable=False)], frozenset({L2}), max_age=bound)
-    (at,) = explain_dids(asked(pool, away), [L2], None, max_age=20700).sites
+    (at,) = explain_dids(asked(pool, away), [L2], max_age=20700).sites
     assert [one.reason for one in at.reasons[0].missing_datasets] == [MissingReason.UNSEEN]
 
 
@@ -989,40 +988,27 @@ def test_brief_rows_of_the_queue_are_summed_up_by_status():
     assert ask_job(asked(FakePool({"a": IDLE})), 7, None, None).summary.text == ""
 
 
-def test_site_that_nobody_knows_is_refused_with_the_known_ones():
-    """Case S28 of cases/submit.md."""
-    known = beliefs(RAL={L1: fact(DatasetState.AVAILABLE)})
-    pool = FakePool()
-    with pytest.raises(
-        ConfigError, match="--site XX: no slot and no catalogue has this site; known sites: CAM, RAL"
-    ):
-        explain_dids(asked(pool, known), [L1], Site("XX"), max_age=20700)
-    assert [at.site for at in explain_dids(asked(pool, known), [L1], RAL, max_age=20700).sites] == [RAL]
-
-
 def test_unsubmitted_job_is_not_submitted_again():
     """Case S28 of cases/submit.md."""
     nowhere = beliefs(demanded=(L1,))
-    answer = explain_dids(asked(FakePool(), nowhere), [L1], None, max_age=20700)
+    answer = explain_dids(asked(FakePool(), nowhere), [L1], max_age=20700)
     assert answer.remedy == "submit the job with a dataset name that exists"
 
 
 @pytest.mark.parametrize(
-    ("words", "site", "parsed"),
+    ("words", "parsed"),
     [
-        (["178"], None, ((178, None), [])),
-        (["178.3"], None, ((178, 3), [])),
-        (["L2", "lofar:L1", "lofar:178"], "UK", (None, ["lofar:178", L1, L2])),
-        (["178", "179"], None, None),
-        (["178"], "UK", None),
-        (["L1", "178.0"], None, None),
-        (["178.0"], "UK", None),
+        (["178"], ((178, None), [])),
+        (["178.3"], ((178, 3), [])),
+        (["L2", "lofar:L1", "lofar:178"], (None, ["lofar:178", L1, L2])),
+        (["178", "179"], None),
+        (["L1", "178.0"], None),
     ],
 )
-def test_words_are_one_job_or_datasets_and_a_number_is_a_job(words, site, parsed):
+def test_words_are_one_job_or_datasets_and_a_number_is_a_job(words, parsed):
     """Case S28 of cases/submit.md."""
     if parsed:
-        assert parse_words(words, site, "lofar") == parsed
+        assert parse_words(words, "lofar") == parsed
         return
     with pytest.raises(ConfigError, match="is a job"):
-        parse_words(words, site, "lofar")
+        parse_words(words, "lofar")

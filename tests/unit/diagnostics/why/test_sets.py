@@ -603,7 +603,7 @@ class Slots:
 
 def explained_before(*slots: ClassAd, known: DaemonKnowledge | None = None) -> JobExplanation:
     query = WhyQuery(cast("Any", Slots(*slots)), ["Site"], lambda *_: known, None, from_unix(NOW))
-    return explain_dids(query, [L1, L2], None, max_age=20700)
+    return explain_dids(query, [L1, L2], max_age=20700)
 
 
 def known_at(*sites: str) -> DaemonKnowledge:
