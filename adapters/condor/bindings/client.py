@@ -119,27 +119,18 @@ class QueueClient(DaemonClient):
         ads = self._call("schedds")
         return sorted((ad for ad in ads if ad.get("Name")), key=lambda ad: str(ad["Name"]))
 
-    def read_constraint_names(self, constraint: str) -> list[str]:
-        """Return the attributes of jobs that *constraint* refers to.
-
-        Raise ConfigError if the constraint is no expression or asks nothing of a job, such as a number.
-        """
-        return list(self._call("read_constraint_names", constraint=constraint))
-
-    def has_queued_job(self, schedd: str, constraint: str) -> bool:
-        """Return True if a queued job of *schedd* matches *constraint*."""
-        return bool(self._call("has_queued_job", schedd=schedd, constraint=constraint))
-
-    def run_anywhere(self, schedd: str, constraint: str | None) -> int:
+    def run_anywhere(self, schedd: str, constraint: str | None) -> int | None:
         """Free queued jobs from their data: they may run anywhere. Return the number of these jobs.
 
-        *constraint* selects the jobs; None is every job. A constraint that asks nothing of a job is refused.
+        *constraint* selects the jobs; None is every job. Raise ConfigError if the constraint is no expression
+        or asks nothing of a job, such as a number. Return None if no queued job matches it.
 
         The job transform bound the jobs to their data by Requirements that refer to DataLocalityHere. Set
         this attribute to true and read it back. Raise PoolDenied if a job stayed unchanged; the call may
         have freed other jobs before.
         """
-        return int(self._call("run_anywhere", schedd=schedd, constraint=constraint))
+        freed: int | None = self._call("run_anywhere", schedd=schedd, constraint=constraint)
+        return freed
 
     def read_queue(self, schedd: str, site_attributes: Sequence[str]) -> Ad:
         """Return the queue of *schedd*.

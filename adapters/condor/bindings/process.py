@@ -26,7 +26,6 @@ COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child then queries another collector first, if any."""
 LOCAL_CALLS = {
     "parse": "the ClassAd parser",
-    "read_constraint_names": "the ClassAd parser",
     "token_folders": "HTCondor's configuration",
 }
 """Calls that contact no daemon, each with the part that answers it, as messages name it."""

@@ -392,29 +392,22 @@ class ScheddCalls(LoadCalls):
 
     # queued jobs
 
-    def read_constraint_names(self, constraint: str) -> list[str]:
-        """Return the attributes of jobs that *constraint* refers to; refuse it as the edits do."""
-        return self._read_constraint(constraint)[1]
-
-    def has_queued_job(self, schedd: str, constraint: str) -> bool:
-        """Return True if a queued job matches *constraint*."""
-        selection = self._select_jobs(constraint)
-        queue = self.schedd(schedd)
-        return bool(queue.query(f"({selection}) && {QUEUED_JOBS}", ["ClusterId"], limit=1))
-
-    def run_anywhere(self, schedd: str, constraint: str | None) -> int:
+    def run_anywhere(self, schedd: str, constraint: str | None) -> int | None:
         """Set DataLocalityHere of queued jobs to true, and check the result; return the number of jobs.
 
+        Return None if no queued job matches *constraint*; None as the constraint is every job.
         The check is a query, because a 23.9 schedd reports success even if it rejects an edit. Users can
         write both attributes: see SINGLE_JOBS.
         """
-        selection = self._select_jobs(constraint)
+        selection = "true" if constraint is None else self._read_constraint(constraint)
         queue = self.schedd(schedd)
+        selected = f"({selection}) && {QUEUED_JOBS}"
         withheld = (
-            f'({selection}) && {QUEUED_JOBS} && unparse({contract.TRANSFORMED}) == "true"'
-            f' && unparse({contract.HERE}) != "true"'
+            f'{selected} && unparse({contract.TRANSFORMED}) == "true" && unparse({contract.HERE}) != "true"'
         )
         jobs = _query_ids(queue, withheld)
+        if not jobs and not queue.query(selected, ["ClusterId"], limit=1):
+            return None
         for start in range(0, len(jobs), EDITS_AT_ONCE):
             self._edit(queue, jobs[start : start + EDITS_AT_ONCE], contract.HERE, "true")
         remaining = set(_query_ids(queue, withheld)) if jobs else set()
@@ -439,12 +432,8 @@ class ScheddCalls(LoadCalls):
             if remaining:
                 queue.edit(remaining, attribute, literal)
 
-    def _select_jobs(self, constraint: str | None) -> str:
-        """Return *constraint* as the bindings read it, for a query; None is every job."""
-        return "true" if constraint is None else self._read_constraint(constraint)[0]
-
-    def _read_constraint(self, constraint: str) -> tuple[str, list[str]]:
-        """Return *constraint* as the bindings read it, and the attributes of jobs that it refers to.
+    def _read_constraint(self, constraint: str) -> str:
+        """Return *constraint* as the bindings read it.
 
         Raises:
             CallError: the constraint is no expression, is true or false for all jobs alike, or has a bare
@@ -453,14 +442,13 @@ class ScheddCalls(LoadCalls):
         expression = self.parse_expression(constraint, "the constraint")
         scoped = [name.split(".") for name in self.classad.ClassAd().externalRefs(expression) if name]
         bare = [names[1:] if names[0].lower() == "my" else names for names in scoped]
-        first = {names[0].lower(): names[0] for names in bare if names and names[0].lower() != "target"}
-        if not first:
+        if all(not names or names[0].lower() == "target" for names in bare):
             advice = "name a job (123 or 123.4), an attribute (ClusterId == 123), or --all"
             raise CallError("usage", f"the constraint {constraint[:200]} asks nothing of a job: {advice}")
         if number := _BARE_NUMBER.search(_STRING.sub('""', str(expression))):
             advice = f"write ClusterId == {number[1]} for a job"
             raise CallError("usage", f"the constraint has a bare {number[1]}, true for all jobs: {advice}")
-        return str(expression), sorted(first.values())
+        return str(expression)
 
     # ended jobs
 
