@@ -282,9 +282,7 @@ def exports(installed: Installation, folder: Path, name: str, *options: str) -> 
 def test_the_environment_reaches_the_nodes_of_a_dag(installed, folder):
     for number in (1, 2):
         installed.catalogue.put(f"dag_{number}.ms", 1, "AU")
-    environment = exports(
-        installed, folder, "dag_*.ms", "--name", "dagged", "--requirements", "TARGET.Cpus > 0"
-    )
+    environment = exports(installed, folder, "dag_*.ms", "--name", "dagged")
     (folder / "node.sub").write_text(PLAIN + "queue\n")
     (folder / "run.dag").write_text("JOB A node.sub\n")
     give_to_alice(folder)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
 from hydrator.submit.rapthor.environment import export_lines
-from hydrator.submit.rapthor.job import RapthorRun, RunOptions
+from hydrator.submit.rapthor.job import RapthorRun
 from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.parset import Parset, parse_parset
 
@@ -51,15 +51,15 @@ def test_the_parset_that_travels_says_the_same_but_where_it_runs(input_ms, more)
 
 
 @pytest.mark.outside
-@given(DIDS, st.text("abc 0'$\"`\\&|><()", max_size=20))
+@given(DIDS, st.text("abc0'$\"`\\&|><()", min_size=1, max_size=20))
 @settings(max_examples=40, deadline=None)
-def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, rank):
-    run = RapthorRun("r", "r", tuple(dids), {}, RunOptions(rank=rank))
-    text = export_lines(run, {}, {})
+def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, earlier):
+    run = RapthorRun("r", "r", tuple(dids))
+    text = export_lines(run, {}, earlier)
     printed = subprocess.run(
-        ["/bin/sh", "-c", f'{text}printf %s "$_CONDOR_RequiredDatasets|$_CONDOR_APPEND_RANK_VANILLA"'],
+        ["/bin/sh", "-c", f'{text}printf %s "$_CONDOR_RequiredDatasets|$_CONDOR_SUBMIT_ATTRS"'],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert printed == run.attributes["RequiredDatasets"] + "|" + rank
+    assert printed.startswith(f"{run.attributes['RequiredDatasets']}|{earlier} ")

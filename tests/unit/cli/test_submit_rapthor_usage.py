@@ -24,6 +24,7 @@ def test_contradicting_options_are_rejected(host):
         (("--line", "a = 1\nqueue 99"), "condor_submit cannot read a line of the submit description"),
         (("--json",), "--json is valid only with"),
         (("--gpu", "prefer", "--as", "env"), "Toil's steps use [submit].gpu"),
+        (("--rank", "1", "--as", "env"), "--requirements and --rank are valid only with --as job"),
         (("--skip-absent", "--allow-unknown"), "use one of them"),
         (("--line", " Queue 5"), "the run is one job"),
         (("--command", "rapthor -v /my/run1.parset"), "the job's parset is run.parset, not run1.parset"),

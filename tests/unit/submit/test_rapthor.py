@@ -21,8 +21,6 @@ from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, DatasetState, facts, replica
 
-NOTHING = {"SUBMIT_ATTRS": None, "APPEND_REQ_VANILLA": None, "APPEND_RANK_VANILLA": None}
-
 
 def parset(input_ms: str, more: str = "") -> bytes:
     return f"[global]\ndir_working = /data/run\ninput_ms = {input_ms}\n{more}".encode()
@@ -337,7 +335,7 @@ def exported(text: str) -> dict[str, str]:
 
 
 def test_exports_list_the_attributes_without_a_semicolon():
-    found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING))
+    found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, ""))
     assert found == {
         "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality WorkflowRun",
         "_CONDOR_RequiredDatasets": '{"lofar:L1","lofar:L2"}',
@@ -346,35 +344,24 @@ def test_exports_list_the_attributes_without_a_semicolon():
     }
 
 
-def test_exports_keep_values_of_the_environment_and_configuration():
-    asked = run("lofar:L1", requirements="TARGET.B", rank="TARGET.C")
-    shell = {"_CONDOR_SUBMIT_ATTRS": "Mine, requireddatasets", "_CONDOR_APPEND_REQ_VANILLA": "TARGET.A"}
+def test_exports_keep_the_names_of_the_environment_or_of_the_configuration():
     found = exported(
-        export_lines(asked, shell, {**NOTHING, "SUBMIT_ATTRS": "Lost", "APPEND_RANK_VANILLA": "1"})
+        export_lines(run("lofar:L1"), {"_CONDOR_SUBMIT_ATTRS": "Mine, requireddatasets"}, "Lost")
     )
     assert found["_CONDOR_SUBMIT_ATTRS"] == "Mine RequiredDatasets DataLocality WorkflowRun"
-    assert found["_CONDOR_APPEND_REQ_VANILLA"] == "(TARGET.A) && (TARGET.B)"
-    assert found["_CONDOR_APPEND_RANK_VANILLA"] == "(1) + (TARGET.C)"
-    configured = exported(export_lines(run("lofar:L1"), {}, {**NOTHING, "SUBMIT_ATTRS": "$(FOO) Admins"}))
+    configured = exported(export_lines(run("lofar:L1"), {}, "$(FOO) Admins"))
     assert configured["_CONDOR_SUBMIT_ATTRS"].startswith("$(FOO) Admins RequiredDatasets")
 
 
 def test_exports_are_idempotent():
-    once = exported(export_lines(run("lofar:L1"), {}, NOTHING))
-    assert exported(export_lines(run("lofar:L1"), once, NOTHING)) == once
+    once = exported(export_lines(run("lofar:L1"), {}, ""))
+    assert exported(export_lines(run("lofar:L1"), once, "")) == once
 
 
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        (run("lofar:L1", requirements="[a=1;b=2].a == 1"), "';'"),
-        (run(*(f"lofar:{'x' * 400}{n:04}" for n in range(MAX_VARIABLE_BYTES // 400))), "as one job"),
-    ],
-    ids=lambda value: "",
-)
-def test_exports_that_no_shell_can_have_are_rejected(asked, told):
-    with pytest.raises(ConfigError, match=told):
-        export_lines(asked, {}, NOTHING)
+def test_exports_that_no_shell_can_have_are_rejected():
+    long = run(*(f"lofar:{'x' * 400}{n:04}" for n in range(MAX_VARIABLE_BYTES // 400)))
+    with pytest.raises(ConfigError, match="as one job"):
+        export_lines(long, {}, "")
 
 
 def test_run_has_the_attributes_of_its_datasets_and_options():

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -65,7 +64,7 @@ def submit_rapthor(options: RapthorOptions) -> None:
     _check_sites(run)
     _print_start(run)
     if options.form == "env":
-        lines = export_lines(run.run, os.environ, _read_condor_values())
+        lines = export_lines(run.run, os.environ, _read_submit_attrs())
         sys.stdout.buffer.write(lines.encode("utf-8", "surrogateescape"))
     else:
         produce_job(run, words)
@@ -112,6 +111,9 @@ def _usage_problems(submit: SubmitSettings, run: RunOptions, options: RapthorOpt
         ),
         "--gpu is valid only with --as job; Toil's steps use [submit].gpu of the file in HYDRATOR_CONFIG": (
             bool(options.gpu) and not is_job
+        ),
+        "--requirements and --rank are valid only with --as job: Toil's steps have their own": (
+            bool(run.requirements or run.rank) and not is_job
         ),
         f"--command: the job's parset is {JOB_PARSET}, not {options.parset.name}": (
             bool(own_parset.search(options.command)) and JOB_PARSET not in options.command
@@ -298,16 +300,11 @@ def _verdict(site: SiteOutlook) -> str:
     )
 
 
-def _read_condor_values() -> dict[str, str | None]:
-    """Query condor_config_val for the values that the exports would replace; an undefined value is None."""
-    tool = shutil.which("condor_config_val")
-    names = ("SUBMIT_ATTRS", "APPEND_REQ_VANILLA", "APPEND_RANK_VANILLA")
-    values: dict[str, str | None] = dict.fromkeys(names)
-    for name in names if tool else ():
-        try:
-            done = subprocess.run([str(tool), name], capture_output=True, check=False, timeout=20)
-        except (OSError, subprocess.TimeoutExpired):
-            break
-        if done.returncode == 0:
-            values[name] = " ".join(os.fsdecode(done.stdout).split())
-    return values
+def _read_submit_attrs() -> str:
+    """Return SUBMIT_ATTRS of this host's HTCondor configuration; empty without it or without HTCondor."""
+    try:
+        words = ["condor_config_val", "SUBMIT_ATTRS"]
+        done = subprocess.run(words, capture_output=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else " ".join(os.fsdecode(done.stdout).split())
