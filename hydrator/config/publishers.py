@@ -64,15 +64,12 @@ class HttpServerSettings(Section):
     tls_key: Path | None = Field(
         None, description="PEM file with the key of tls_certificate, without a passphrase"
     )
-    socket: Path | None = Field(
-        None, description="path of a Unix socket for a proxy; it replaces host and port"
-    )
 
     @model_validator(mode="after")
     def _check_encryption(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("set both tls_certificate and tls_key, or none of them")
-        hidden = self.behind_proxy or self.tls_certificate or self.socket or is_loopback(self.host)
+        hidden = self.behind_proxy or self.tls_certificate or is_loopback(self.host)
         if self.enabled and self.tokens_file and not hidden:
             raise ValueError(
                 f"tokens would be sent unencrypted to {self.host}: set tls_certificate and tls_key, "

@@ -73,7 +73,7 @@ class HttpFrontend:
         if not http.enabled:
             return
         server = self._build_server(settings, CollectorRegistry())
-        if (http.port, http.socket) != (current.port, current.socket) or not current.enabled:
+        if http.port != current.port or not current.enabled:
             server.check_address()
 
     def _build_server(self, settings: Settings, registry: CollectorRegistry) -> HttpServer:

@@ -1,15 +1,10 @@
 """HTTP server: an ASGI app in its own thread."""
 
-import errno
-import os
 import socket
-import stat
 import threading
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, cast
+from typing import Self, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,9 +19,6 @@ from hydrator.server.limits import (
 )
 
 from .tls import TlsCertificate
-
-_SOCKET_MODE: Final = 0o660
-"""Mode of a socket in the file system: its user and its group may connect."""
 
 
 class _Uvicorn(uvicorn.Server):
@@ -48,7 +40,6 @@ class HttpServer:
         asgi: the app of :func:`hydrator.server.app.build_app`.
         host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all addresses.
         port: 0 to 65535; 0 selects a free port, which ``url`` then names.
-        unix: path of a socket in the file system instead of *host* and *port*.
         certificate: the certificate for HTTPS; None for HTTP.
         limiter: limits the number of connections, and the time of a request.
     """
@@ -59,14 +50,12 @@ class HttpServer:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
-        unix: Path | None = None,
         certificate: TlsCertificate | None = None,
         limiter: ConnectionLimiter | None = None,
     ) -> None:
         self._asgi = asgi
         self._host = host
         self._port = port
-        self._unix = unix
         self._certificate = certificate
         self._limiter = limiter or ConnectionLimiter()
         self._url: str | None = None
@@ -75,10 +64,7 @@ class HttpServer:
 
     @property
     def url(self) -> str | None:
-        """The address for clients on this machine: ``http://host:port``, ``https://…`` or ``unix:/path``.
-
-        None while the server does not run.
-        """
+        """The address for clients on this machine: ``http://host:port``; None without a running server."""
         return self._url if self._thread is not None and self._thread.is_alive() else None
 
     def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
@@ -88,10 +74,10 @@ class HttpServer:
             ConfigError: the address is wrong, in use or forbidden, or the server
                 did not answer within *timeout*.
         """
-        bound = self._bind()
+        bound = _listen(self._host, self._port)
         address = _address_text(bound)
         listening = LimitedListener(bound, self._limiter)
-        self._url = address if self._unix else ("https://" if self._certificate else "http://") + address
+        self._url = ("https://" if self._certificate else "http://") + address
         answering = threading.Event()
         self._uvicorn = _Uvicorn(self._uvicorn_config(), answering)
         self._thread = threading.Thread(
@@ -121,18 +107,13 @@ class HttpServer:
         config.ssl = self._certificate.context if self._certificate else None
         return config
 
-    def _bind(self) -> socket.socket:
-        return _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
-
     def check_address(self) -> None:
         """Check that this server, which does not run, could listen at its address.
 
         Raises:
             ConfigError: the address is wrong, in use or forbidden.
         """
-        self._bind().close()
-        if self._unix:
-            self._unix.unlink(missing_ok=True)
+        _listen(self._host, self._port).close()
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
         """Stop the server; open requests have two seconds to end. Do nothing if the server does not run."""
@@ -144,16 +125,12 @@ class HttpServer:
             self._uvicorn.force_exit = True
             self._thread.join(1)
         self._uvicorn = self._thread = self._url = None
-        if self._unix:
-            self._unix.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -191,36 +168,6 @@ def _os_error_text(exc: Exception) -> str:
 
 
 def _address_text(listening_socket: socket.socket) -> str:
-    """Return ``host:port`` or ``unix:/path``; ``0.0.0.0`` and ``::`` become loopback addresses."""
-    if listening_socket.family == socket.AF_UNIX:
-        return f"unix:{listening_socket.getsockname()}"
+    """Return ``host:port``; ``0.0.0.0`` and ``::`` become loopback addresses."""
     host, port = listening_socket.getsockname()[:2]
     return format_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - read
-
-
-def _listen_unix(path: Path) -> socket.socket:
-    """Return a listening socket at *path*; replace a socket that an ended server left, but no other file."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if _is_stale_socket(path):
-            path.unlink()
-        # Linux gives the socket file the descriptor's mode, so users without permission can never connect
-        os.fchmod(listening.fileno(), _SOCKET_MODE)
-        listening.bind(str(path))
-        path.chmod(_SOCKET_MODE)
-        listening.listen(2048)
-    except OSError as exc:
-        listening.close()
-        raise ConfigError([f"http: cannot listen on socket {path}: {_os_error_text(exc)}"]) from exc
-    return listening
-
-
-def _is_stale_socket(path: Path) -> bool:
-    """Return whether *path* is a socket file at which no server listens."""
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            return False
-    except FileNotFoundError:
-        return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        return client.connect_ex(str(path)) == errno.ECONNREFUSED

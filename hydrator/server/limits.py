@@ -285,7 +285,7 @@ class LimitedListener(socket.socket):
             ConnectionAbortedError: there are too many connections, so the limiter closed this one.
         """
         accepted, address = super().accept()
-        admitted = self._limiter.admit(accepted, address[0] if isinstance(address, tuple) else "")
+        admitted = self._limiter.admit(accepted, address[0])
         if admitted is None:
             raise ConnectionAbortedError
         return admitted, address

@@ -145,7 +145,7 @@ def check_rate(
 
 def _client_key(scope: Scope, *, behind_proxy: bool) -> str:
     """Return the key by which limits count a client; see :func:`hydrator.server.limits.client_key`."""
-    address = scope["client"][0] if scope.get("client") else "the proxy"
+    address: str = scope["client"][0]
     if behind_proxy:
         forwarded = ",".join(Headers(scope=scope).getlist("X-Forwarded-For")).rpartition(",")[2].strip()
         address = forwarded or address

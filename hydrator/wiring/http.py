@@ -29,22 +29,20 @@ def build_http_server(
         ConfigError: the tokens or the certificate cannot be used.
     """
     authenticator = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
-    proxied = http.behind_proxy or http.socket is not None
     limiter = limiter or ConnectionLimiter()
     limiter.on_cut = build_cut_counter(registry)
-    if proxied:  # all clients have the proxy's address
+    if http.behind_proxy:  # all clients have the proxy's address
         limiter.max_per_address = limiter.max_connections
     asgi = build_app(
         sources,
         registry,
         authenticator=authenticator,
-        policy=_request_policy(http, has_tokens=authenticator is not None, proxied=proxied),
+        policy=_request_policy(http, has_tokens=authenticator is not None),
     )
     return HttpServer(
         asgi,
         http.host,
         http.port,
-        unix=http.socket,
         certificate=TlsCertificate(http.tls_certificate, http.tls_key)
         if http.tls_certificate and http.tls_key
         else None,
@@ -52,12 +50,12 @@ def build_http_server(
     )
 
 
-def _request_policy(http: HttpServerSettings, *, has_tokens: bool, proxied: bool) -> RequestPolicy:
+def _request_policy(http: HttpServerSettings, *, has_tokens: bool) -> RequestPolicy:
     # With tokens or behind a proxy, any host name is accepted. A foreign web page (DNS rebinding) has no
     # token, so it reads nothing. A proxy checks host names itself.
-    accepts_any_host = not http.allowed_hosts and (has_tokens or proxied)
+    accepts_any_host = not http.allowed_hosts and (has_tokens or http.behind_proxy)
     return RequestPolicy(
         RateLimiter(_REQUESTS_PER_SECOND, _REQUESTS_BURST, time.monotonic),
-        proxied,
+        http.behind_proxy,
         None if accepts_any_host else build_allowed_hosts(http.host, http.allowed_hosts),
     )

@@ -495,10 +495,9 @@ def test_credentials_of_an_ska_service_are_complete_and_encrypted(problems, sect
     assert told in problem
 
 
-def test_with_https_or_a_socket_tokens_are_safe_at_any_address(loaded):
+def test_with_https_tokens_are_safe_at_any_address(loaded):
     http = '[publish.http]\ntokens_file = "t"\nhost = "0.0.0.0"\n'
     assert loaded(http + 'tls_certificate = "c"\ntls_key = "k"\n' + FILE)
-    assert loaded(http + 'socket = "s"\n' + FILE)
 
 
 def test_a_configuration_without_end_is_one_problem():

@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import stat
 import subprocess
 from pathlib import Path
 
@@ -159,33 +158,3 @@ def test_a_pair_that_cannot_be_used_at_the_start_is_one_sentence(authority, wron
         TlsCertificate(authority.pem, authority.key)
     assert len(told.value.problems) == 1
     assert "\n" not in told.value.problems[0]
-
-
-# a Unix socket
-
-
-def test_unix_socket_lets_only_its_user_and_group_connect(board, tmp_path):
-    path = tmp_path / "http"
-    with serving(board, unix=path) as server:
-        assert server.url == f"unix:{path}"
-        assert stat.S_IMODE(path.stat().st_mode) == 0o660
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
-            assert client.get("http://any/v1/sites/CAM/ad").text == ad(L1).text
-    assert not path.exists()
-
-
-def test_stale_unix_socket_is_replaced_and_one_in_use_is_not(board, tmp_path):
-    path = tmp_path / "http"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-    with serving(board, unix=path):
-        with pytest.raises(ConfigError, match=f"cannot listen on socket {path}"):
-            serving(board, unix=path).start()
-        assert path.exists()
-
-
-def test_a_file_in_the_place_of_the_socket_is_left_alone(board, tmp_path):
-    (tmp_path / "http").write_text("mine")
-    with pytest.raises(ConfigError, match="cannot listen on socket"):
-        serving(board, unix=tmp_path / "http").start()
-    assert (tmp_path / "http").read_text() == "mine"
