@@ -268,10 +268,12 @@ class Laws:
 
     def note_withdrawn(self, publisher: str, site: Site) -> None:
         """Note that *publisher* has no ad of *site* any more: the site is retired, or has gone."""
-        self._shown.pop((publisher, site), None)
-        world = self._world
+        shown, world = self._shown.pop((publisher, site), None), self._world
         is_new = world.loop.now - self._last_configuration_at <= SLACK_SECONDS
-        if site in world.published_sites() and not is_new:
+        # no answer has renewed the ad for so long, and a new name of a cloud's site looks the same
+        if shown and not shown.available and to_unix(world.clock()) - to_unix(shown.ad.as_of) > world.max_age:
+            self.happened("an old ad without datasets was withdrawn")
+        elif site in world.published_sites() and not is_new:
             self.add("withdrawn", f"{publisher} has no ad of {site} any more, which is not retired")
 
     def _age(self, begun: float, slack: float = SLACK_SECONDS) -> float:
@@ -406,7 +408,8 @@ class Laws:
             poll_seconds = world.section("daemon")["poll_seconds"]
             if now.at - last < 2 * poll_seconds or self._is_listed(did, site):
                 continue
-            count, _ = self._count_losses(did, site, poll_seconds / 2, self._named_so_since(site))
+            since = max(self._named_so_since(site), self._last_loss_at(site))
+            count, _ = self._count_losses(did, site, poll_seconds / 2, since)
             restarts = sum(at > last for at in self._starts)  # what is killed forgets its last poll
             if count is not None and count > needed + restarts:
                 self.add("released", f"{did} is still in the ad of {site}, though {count} answers lack it")
@@ -584,6 +587,22 @@ class Laws:
         """Return when the answers began to count for *site*: another configuration gave it another name."""
         aliases = [one.get("sites", {}).get("aliases", {}) for one in self._world.configurations]
         return self._last_configuration_at if any(site in one for one in aliases) else -1e9
+
+    def _last_loss_at(self, site: Site) -> float:
+        """Return when the last answer came that had a dataset at *site* which a later one lacks.
+
+        Each further loss starts the count of polls for the whole site again.
+        """
+        return max(
+            (
+                max(one.delivered for one in reports if site in one.whole_at)
+                for did, name in self._whole_at
+                if name == site and not self._is_listed(did, site)
+                for reports in self._reports_of(did)
+                if any(site in one.whole_at for one in reports)
+            ),
+            default=-1e9,
+        )
 
     def _count_losses(
         self, did: Did, site: Site, spacing: float = 0.0, since: float = -1e9
