@@ -239,7 +239,8 @@ class Demand:
     ``rejected_texts`` has the names that are not valid DIDs, each with the reason. ``wrong_keys`` has each
     ``DataLocalityKey`` of jobs for whose list it does not stand alone, and their number;
     ``lists_of_wrong_keys`` the hash of the list that it stands for, None if there is none. ``never`` has the
-    patterns of names that are never published: no entry names a dataset that matches.
+    patterns of names that are never published: no entry names a dataset that matches. ``waiting`` are the
+    sets for which jobs waited lately; None if this is not known.
     """
 
     entries: tuple[DemandEntry, ...] = ()
@@ -247,6 +248,16 @@ class Demand:
     wrong_keys: Mapping[str, int] = field(default_factory=dict)
     never: tuple[str, ...] = ()
     lists_of_wrong_keys: Mapping[str, SetKey | None] = field(default_factory=dict)
+    waiting: frozenset[SetKey] | None = None
+
+    def is_shared(self, entry: DemandEntry) -> bool:
+        """Return True if ads have the share of the set of *entry* also where it is not whole.
+
+        A slot that knows a set keeps its ``auto`` jobs until it is open, and the daemon opens only what jobs
+        that it sees wait for. So a set for which no job waits, or that only a pin or a pattern names, must
+        not be known elsewhere: another schedd may have jobs of it.
+        """
+        return entry.origin is Origin.JOB and (self.waiting is None or entry.key in self.waiting)
 
     @cached_property
     def dids(self) -> frozenset[Did]:

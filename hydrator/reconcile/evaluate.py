@@ -104,6 +104,7 @@ def evaluate(
         never=settings.publish.never,
     )
     paced = make_openings(snapshot)
+    cycle = replace(cycle, demand=replace(demand, waiting=paced.waiting))
     seen = cycle.draft_ads(snapshot, paced.openings)
     gone = cycle.find_gone_sites(seen)
     drafts = cycle.add_unseen(seen, guard, gone)

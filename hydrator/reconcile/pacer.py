@@ -6,7 +6,7 @@
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from itertools import chain
 from statistics import fmean, median
@@ -41,6 +41,8 @@ A test pool with an interval of seconds has all other times shorter, too, also i
 MIN_LATENESS_SECONDS, MAX_LATENESS_SECONDS = 10.0, 300.0
 """The bounds of the measured time; a startd of HTCondor 23 shows an opening after UPDATE_INTERVAL, 300 s."""
 MAX_INTERVAL_SECONDS: Final = 600.0
+KEEP_WAITING: Final = timedelta(hours=1)
+"""A set counts as waited for so long after its last idle job: ads shall not change with each job."""
 _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
 _MAX_RUN_SECONDS: Final = 365 * 86400.0
 """A job whose start is further back did not start then."""
@@ -235,6 +237,7 @@ class Pacer:
         self._memory = PacingMemory()
         self._paced_load: PoolLoad | None = None
         self._paced_at: datetime | None = None
+        self._waited_at: dict[SetKey, datetime] = {}
         self.last = PacedCycle()
 
     def update_load(self, load: PoolLoad | Unseen) -> None:
@@ -263,12 +266,12 @@ class Pacer:
             load = self._load
             reason = self._find_obstacle(load, self._failure, now)
             if load is None or reason is not None:
-                self.last = PacedCycle(None, reason)
+                self.last = PacedCycle(None, reason, waiting=self.last.waiting)
             elif self.has_new_load:
                 self.last = self._pace(snapshot, demand, load, now)
             self._bugs.mark_resolved(_PACING)
         except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
-            self.last = PacedCycle(None, self._bugs.report(_PACING, error))
+            self.last = PacedCycle(None, self._bugs.report(_PACING, error), waiting=self.last.waiting)
         return self.last
 
     def _find_obstacle(self, load: PoolLoad | None, failure: str | None, now: datetime) -> str | None:
@@ -308,4 +311,6 @@ class Pacer:
             lateness_seconds=self._figures.find_lateness(interval),
         )
         self._paced_load, self._paced_at = load, now
-        return PacedCycle(openings, None, Counter(read.source for read in reads))
+        self._waited_at.update({jobs.key: now for jobs in waiting})
+        self._waited_at = {key: at for key, at in self._waited_at.items() if now - at <= KEEP_WAITING}
+        return PacedCycle(openings, None, Counter(read.source for read in reads), frozenset(self._waited_at))

@@ -34,7 +34,6 @@ from hydrator.domain.model import (
     DemandEntry,
     Did,
     Fact,
-    Origin,
     Site,
     SiteAd,
     SiteFacts,
@@ -220,9 +219,8 @@ def write_set_lines(
 ) -> SetLines:
     """Choose the sets that fit into the ad of a site, and write their lines.
 
-    The choice of sets of which the site has nothing ends with the first that has no room. A set that only
-    a pin or a pattern names has an entry only where it is whole: elsewhere a slot that knows a set keeps its
-    ``auto`` jobs until it is open, and the daemon opens only what jobs that it sees wait for.
+    The choice of sets of which the site has nothing ends with the first that has no room. A set for which no
+    job waits has an entry only where it is whole (``Demand.is_shared``).
 
     Args:
         site: the facts of the site, without datasets that collide in letter case.
@@ -236,7 +234,7 @@ def write_set_lines(
     here = [one for one in demand.entries if not has_none_of(one.dids)]
     omitted, rest = [], iter(here)
     for one in rest:
-        if not writer.add(one):
+        if not writer.add(one, is_shared=demand.is_shared(one)):
             omitted.append(one)
             if writer.is_full:
                 break
@@ -247,7 +245,7 @@ def write_set_lines(
         is_complete = all(
             writer.add(one, is_absent=True)
             for one in demand.entries
-            if one.origin is Origin.JOB and one.key not in keys_here
+            if demand.is_shared(one) and one.key not in keys_here
         )
     return SetLines(_join_entries(writer.texts), sum(writer.sizes), here, omitted, is_complete)
 
@@ -273,10 +271,11 @@ class _SetWriter:
         """Return True if not even the set with the shortest name has room."""
         return self.sizes[0] + self._shortest + _MIN_ENTRY_BYTES > self._line_limit
 
-    def add(self, entry: DemandEntry, *, is_absent: bool = False) -> bool:
+    def add(self, entry: DemandEntry, *, is_absent: bool = False, is_shared: bool = True) -> bool:
         """Add the set of *entry*, if its key is right; return False without room.
 
-        *is_absent*: the site has nothing of the set, so its share needs no facts.
+        *is_absent*: the site has nothing of the set, so its share needs no facts. *is_shared*: the set has an
+        entry also where it is not whole.
         """
         key = entry.key
         if key is None or key in self.texts:
@@ -288,7 +287,7 @@ class _SetWriter:
             share, oldest = 0.0 if self._snapshot.unread_dids.isdisjoint(entry.dids) else None, None
         else:
             share, oldest = find_share(self._facts, self._snapshot, entry.dids)
-            if share is not None and share < 1 and entry.origin is not Origin.JOB:
+            if share is not None and share < 1 and not is_shared:
                 return True
         at = self._as_of if oldest is None else to_unix(oldest)
         texts = _write_entries(name, share, at, self._as_of)
@@ -333,10 +332,11 @@ def redraft(ad: SiteAd, demand: Demand, *, now: datetime, max_age: timedelta) ->
         if did in demand.dids
     }
     keys = {entry.key for entry in demand.entries}
+    shared = {entry.key for entry in filter(demand.is_shared, demand.entries)}
     sets = {
         key: _write_entries(quote_key(key), one.share, one.as_of, to_unix(ad.as_of))
         for key, one in read_shares(ad).items()
-        if key in keys and now - from_unix(one.as_of) <= max_age
+        if now - from_unix(one.as_of) <= max_age and key in (keys if one.share >= 1 else shared)
     }
     content = render_content(
         ad.site,

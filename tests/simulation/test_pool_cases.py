@@ -16,6 +16,7 @@ from hydrator.domain.ports import (
     IdleJobs,
     PoolSnapshot,
     Resources,
+    RunningJobs,
     ScheddLoad,
     ScheddQueue,
     SlotGroup,
@@ -274,13 +275,20 @@ def test_p9_a_slot_is_updated_once_a_change_and_one_of_23_9_at_its_interval():
 
 
 class SilentPool(CountedPool):
-    """The schedd of the jobs, ap1, answers for ``seen_seconds`` only; then it is silent, or not listed."""
+    """The schedd of the jobs, ap1, answers for ``seen_seconds`` only; then it is silent, or not listed.
+
+    The other one has ``others`` running jobs of the same set.
+    """
 
     seen_seconds = 0.0
+    others = 0
 
     def read_snapshot(self, *, waits: bool = False) -> PoolSnapshot:
         shown = super().read_snapshot(waits=waits)
-        other = ScheddQueue(ScheddDemand(self._world.clock(), ()), ScheddLoad())
+        key, started_at = key_of((BIG,)), (to_unix(EPOCH),) * self.others
+        queued = ScheddDemand(self._world.clock(), (QueuedJobs((BIG,), self.others, key),) * self.others)
+        running = (RunningJobs(started_at, UK, key, offer="local"),) * self.others
+        other = ScheddQueue(queued, ScheddLoad((), running))
         queues, silent = {"ap2": other}, {}
         if self.seen_seconds:
             is_seen = self._world.loop.now < self.seen_seconds
@@ -291,17 +299,21 @@ class SilentPool(CountedPool):
 
 
 @pytest.mark.parametrize(
-    ("seen_seconds", "pins"), [(100.0, []), (0.0, [BIG])], ids=["silent", "not listed, but a pin"]
+    ("seen_seconds", "pins", "others"),
+    [(100.0, [], 0), (0.0, [BIG], 0), (0.0, [], 1)],
+    ids=["silent", "not listed, but a pin", "not listed, but a running job"],
 )
-def test_auto_job_of_a_schedd_that_the_daemon_does_not_see_starts_elsewhere(seen_seconds, pins):
+def test_auto_job_of_a_schedd_that_the_daemon_does_not_see_starts_elsewhere(seen_seconds, pins, others):
     """Its data is at a full site, a slot elsewhere is free after its wait, and another schedd answers."""
     world = Case({UK: [Slots(1, "busy")], DE: [Slots(1)]}, {BIG: (UK, 500 * GB)}, DE).build()
     world.configurations[0]["demand"]["pins"] = pins
-    if pins:
+    if not seen_seconds:
         world.truth.queues["ap1"].clear()  # nobody can see it
     assert world.pool is not None
     parts = {"groups": world.pool_part.groups, "request": world.pool_part.request}
-    world.pool_part = type("ThisPool", (SilentPool,), {**parts, "seen_seconds": seen_seconds})
+    world.pool_part = type(
+        "ThisPool", (SilentPool,), {**parts, "seen_seconds": seen_seconds, "others": others}
+    )
     job = Job((BIG,), "auto", 0.0, 600, 1e9, any_after=to_unix(EPOCH) + 600)
     world.pool = replace(world.pool, jobs=[job])
     for slot in world.pool.slots:

@@ -543,6 +543,15 @@ class World:
     # ---- the run
 
     @contextlib.contextmanager
+    def _silence(self) -> Iterator[None]:
+        before = structlog.get_config()
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+        try:
+            yield
+        finally:  # later tests of this process read the log
+            structlog.configure(**before)
+
+    @contextlib.contextmanager
     def _disk(self) -> Iterator[None]:
         memory = Path("/dev/shm")
         self._folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
@@ -558,8 +567,7 @@ class World:
 
         Afterwards ``laws.broken`` has what was wrong.
         """
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-        with self._disk(), patch("hydrator.daemon.cycles.trim_heap", lambda: None):
+        with self._silence(), self._disk(), patch("hydrator.daemon.cycles.trim_heap", lambda: None):
             self._boot()
             self.loop.spawn("nature", self._nature, self._let_things_happen)
             self.loop.spawn("laws", self._nature, self._watch)

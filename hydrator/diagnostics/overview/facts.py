@@ -1,7 +1,7 @@
 """Saved facts about datasets, as the commands read them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -44,6 +44,7 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
         state.memories, demand.dids, now=now, max_age=settings.daemon.max_age, never=never
     )
     saved, view = store.load_report(OPENINGS_REPORT, PacedCycle), load_view(store)
+    demand = replace(demand, waiting=saved.waiting if saved else None)
     knowledge = DaemonKnowledge(
         now,
         snapshot,
@@ -68,12 +69,16 @@ def _find_dids_without_room(
             continue
         rows = {did: fact for did, fact in snapshot.sites[site].facts.items() if did not in colliding}
         answered = {None, *read_shares(ad)}
+        shares = (
+            (entry, find_share(rows, snapshot, entry.dids)[0])
+            for entry in demand.entries
+            if entry.key not in answered and not rows.keys().isdisjoint(entry.dids)
+        )
         without_room[site] = frozenset(
             did
-            for entry in demand.entries
-            if entry.key not in answered
-            and not rows.keys().isdisjoint(entry.dids)
-            and find_share(rows, snapshot, entry.dids)[0] is not None  # no ad answers for an unknown state
+            for entry, share in shares
+            # no ad answers for an unknown state
+            if share is not None and (share == 1 or demand.is_shared(entry))
             for did in entry.dids
         )
     return without_room

@@ -81,7 +81,8 @@ ON_SLOTS: Final = {
         (
             "share of a set's bytes that is on disk at the site, rounded down to 2 digits; the share of its"
             " datasets if a size is unknown. 1.0: all its datasets are `AVAILABLE`; 0.0: the site has nothing"
-            " of the set. A set without an entry: the daemon does not know, or the ad has no room"
+            " of the set. A set without an entry: the daemon does not know, the ad has no room, or the set is"
+            " not whole here and no job waited for it in the last hour"
         ),
     ),
     SETS_AS_OF: (

@@ -227,6 +227,19 @@ def test_pool_without_an_answer_has_the_last_one_until_it_is_old():
     assert pacer.last.none_reason.endswith("the collector is down")
 
 
+def test_set_is_waited_for_until_an_hour_after_its_last_idle_job():
+    pacer = pacer_of()
+    assert pacer.last.waiting is None
+    for minutes, idle in ((0, IDLE), (10, ()), (60, ()), (61, ())):
+        now = NOON + minutes * MINUTE
+        pacer.update_load(load(idle=idle, slots=SLOTS, at=now))
+        pacer.make(VIEW, WANTED, now)
+        pacer.update_load(Unseen("the collector is down"))
+        pacer.make(VIEW, WANTED, now + MAX_LOAD_AGE + MINUTE)
+        assert pacer.last.openings is None
+        assert pacer.last.waiting == ({ONE} if minutes <= 60 else set())
+
+
 def test_second_cycle_with_the_same_jobs_is_no_second_round():
     pacer = paced(load(idle=IDLE, slots=SLOTS))
     first = pacer.last

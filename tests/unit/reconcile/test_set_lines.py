@@ -116,6 +116,22 @@ def test_withheld_key_is_in_no_ad_and_its_datasets_are():
     assert ad["DataLocalityTruncated"] == "false"
 
 
+@pytest.mark.parametrize("waiting", [(), (BOTH,), (set_key([L1]),)])
+def test_set_for_which_no_job_waits_is_shown_only_where_it_is_whole(waiting):
+    """Its jobs run; an auto job of a schedd that the daemon does not see would wait until they have ended."""
+    view = facts(replica(L1, CAM), replica(L1, OSO, DatasetState.PARTIAL, 0.5), replica(L2, RAL))
+    wanted = replace(demand(want(L1)), waiting=frozenset(waiting))
+    key, shown = set_key([L1]), {}
+    for site, draft in draft_site_ads(view, wanted, budget=Budget()).items():
+        ad = SiteAd(site, NOON, 1, draft.content)
+        shown[site] = read_shares(ad).keys()
+        whole = SiteAd(site, NOON, 1, drafts(view, want(L1))[site].content)
+        again = redraft(whole, wanted, now=NOON, max_age=BOUND)
+        assert read_shares(replace(ad, content=again.content)).keys() == shown[site]
+    everywhere = key in waiting
+    assert shown == {CAM: {key}, OSO: {key} if everywhere else set(), RAL: {key} if everywhere else set()}
+
+
 @pytest.mark.parametrize("origin", [Origin.PATTERN, Origin.PIN])
 def test_set_that_no_job_names_is_shown_only_where_it_is_whole(origin):
     """Else an auto job that the daemon does not see, such as of a pool that flocks, would wait for ever."""

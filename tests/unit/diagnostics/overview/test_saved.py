@@ -18,7 +18,7 @@ from hydrator.diagnostics.overview.saved import (
 )
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.openings import Opening, Openings, PacedCycle, write_openings
+from hydrator.domain.ads.openings import OPENINGS_REPORT, Opening, Openings, PacedCycle, write_openings
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_unix
 from hydrator.domain.staging_ports import StagingKind
 from hydrator.reconcile.result import PublishResult
@@ -82,6 +82,22 @@ def test_datasets_without_room_are_those_of_the_last_ad(store, changes, without_
     open_until = NOON + HOUR if is_open else None
     changed = replace(one, content=content, openings=openings, open_until=open_until)
     store.save(replace(cycle.state, ads={CAM: changed}))
+    settings = parse({"catalogue": [{"type": "file", "path": "c.toml"}]}, folder=Path("/"), origin="test")
+    assert facts.load_facts(store, settings, NOON).knowledge.dids_without_room == {CAM: without_room}
+
+
+@pytest.mark.parametrize(("waiting", "without_room"), [({set_key([L1])}, {L1}), (set(), set())])
+def test_set_of_a_part_has_no_room_only_if_jobs_wait_for_it(store, waiting, without_room):
+    world = World(replica(L1, CAM, DatasetState.PARTIAL, 0.5))
+    world.queues.queues = {"ap1": queue(L1)}
+    cycle = world.restarted(store=store)
+    cycle.refresh_demand()
+    cycle.run()
+    one = cycle.state.ads[CAM]
+    content = {**dict(one.content), contract.SETS: "[]", contract.TRUNCATED: "true"}
+    ads = {CAM: replace(one, content=tuple(content.items()))}
+    store.save(replace(cycle.state, ads=ads))
+    store.save_reports({OPENINGS_REPORT: PacedCycle(waiting=frozenset(waiting))})
     settings = parse({"catalogue": [{"type": "file", "path": "c.toml"}]}, folder=Path("/"), origin="test")
     assert facts.load_facts(store, settings, NOON).knowledge.dids_without_room == {CAM: without_room}
 
