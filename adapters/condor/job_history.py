@@ -61,7 +61,7 @@ class ReportBuffer:
 
 
 class BufferedMisses(ReportBuffer):
-    """A ``MissReports`` port."""
+    """The misses that jobs reported."""
 
     def read_reports(self) -> Sequence[Sequence[str]]:
         """Return MAX_MISSES misses at most, with a fair share for each user, repeated ones last."""
@@ -115,7 +115,7 @@ class WrapperReports(ReportBuffer):
 
 
 class HistoryRounds(ScheddRounds):
-    """A ``JobHistory`` port: query each schedd's history, for at most *max_jobs* jobs at a time.
+    """A reader of ended jobs: query each schedd's history, for at most *max_jobs* jobs at a time.
 
     For a period with more jobs it queries shorter periods, until it has *max_history_jobs* jobs.
     """
@@ -138,11 +138,21 @@ class HistoryRounds(ScheddRounds):
         self._last_job_ids: dict[str, str] = {}
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
-        """See :class:`hydrator.domain.ports.JobHistory`."""
+        """Return, by schedd, the jobs that ended after *ended_after*.
+
+        Raises:
+            PoolError: the collector could not list the schedds.
+        """
         return self.ask(lambda _, schedd: self._query_pages(schedd, ended_after))
 
     def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
-        """See :class:`hydrator.domain.ports.JobHistory`."""
+        """Return, by schedd, each job once that left the queue since the last query, or since the start.
+
+        The next query also returns the jobs of a query that failed.
+
+        Raises:
+            PoolError: the collector could not list the schedds.
+        """
         return self.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
 
     def _query_pages(self, schedd: str, since: datetime) -> EndedJobs:

@@ -139,8 +139,9 @@ MAX_BATCH_BYTES = 8_000_000
 
 
 class SlotMerger:
-    """A ``Merger`` that sends merges to each configured collector separately.
+    """A writer of site attributes into the ads of slots without a hook, at each collector separately.
 
+    Each update that the startd sends to the collector removes these attributes.
     A slot gets a merge if the slot has no hook, its site has an ad, and the slot's content differs from
     this ad. A collector does not acknowledge a merge, and one that denies merges may accept the ads and
     then close the connection; so each run asks it first whether it authorizes them.
@@ -173,7 +174,10 @@ class SlotMerger:
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> Mapping[str, MergeResult]:
-        """See :class:`hydrator.domain.ports.Merger`. Collectors that failed last time come last."""
+        """Query every collector once, those that failed last time last, and update slots unlike their ad.
+
+        Remove the attributes of sites for which *is_retired* is true. Return the result by collector.
+        """
         return self._run_at_collectors(lambda collector: self._merge_at(collector, ads, is_retired))
 
     def _merge_at(

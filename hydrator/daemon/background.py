@@ -25,7 +25,7 @@ from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError, StateError
 from hydrator.domain.model import Did, Unseen
 from hydrator.domain.network import TransferLog, TransferLogAnswer
-from hydrator.domain.ports import MAX_LOAD_AGE, JobHistory, Merger, MergeResult, MissReports, PoolReader
+from hydrator.domain.ports import MAX_LOAD_AGE, EndedJobsAnswer, MergeResult, MergeSlots, PoolReader
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 from hydrator.reconcile.rates import RateTable, select_samples
 from hydrator.state.reports import MAX_AGE, NETWORK_REPORT, NetworkRecord, SourceStatus, add_hour, load_hours
@@ -104,7 +104,8 @@ class MaintenanceTasks(BackgroundWorker):
         if history := parts.pool.history:
             self._save_locality()  # the page shows the days before the start, too
             interval, scope = daemon.history_seconds, daemon.default_scope
-            self._schedule_every(runtime, "jobs", interval, self._count_ended_jobs, history, scope)
+            count, read_jobs = self._count_ended_jobs, history.read_newly_ended_jobs
+            self._schedule_every(runtime, "jobs", interval, count, read_jobs, scope)
 
     def _check_credentials(self, read: Callable[[], list[Credential]]) -> None:
         """Check when the daemon's credentials expire; warn once when a credential must be renewed."""
@@ -129,10 +130,10 @@ class MaintenanceTasks(BackgroundWorker):
         if report and snapshot and not is_old and not isinstance(snapshot.slots, Unseen):
             self._metrics.set_slot_coverage(count_coverage(snapshot.slot_ads, report.evaluation.ads))
 
-    def _count_ended_jobs(self, history: JobHistory, default_scope: str | None) -> None:
+    def _count_ended_jobs(self, read_jobs: Callable[[], EndedJobsAnswer], default_scope: str | None) -> None:
         """Count the jobs that ended since the last query; repeat a failed query later."""
         try:
-            batch = parse_histories(history.read_newly_ended_jobs(), default_scope, self._clock())
+            batch = parse_histories(read_jobs(), default_scope, self._clock())
         except HydratorError as error:
             _log.debug("cannot count ended jobs", why=str(error))
             return
@@ -186,18 +187,20 @@ class MissTasks(BackgroundWorker):
         parts = runtime.parts
         if reports := parts.pool.misses:
             work = self._collect_misses
-            self._schedule_every(runtime, "misses", _READ_SECONDS, work, reports, parts.recounts)
+            self._schedule_every(runtime, "misses", _READ_SECONDS, work, reports.read_reports, parts.recounts)
 
     def _collect_misses(
-        self, reports: MissReports, recounts: Sequence[Callable[[frozenset[Did]], None]]
+        self,
+        read_reports: Callable[[], Sequence[Sequence[str]]],
+        recounts: Sequence[Callable[[frozenset[Did]], None]],
     ) -> None:
-        """Read the reports; each of *recounts* gets the datasets that jobs missed.
+        """Read the reports, some of them twice; each of *recounts* gets the datasets that jobs missed.
 
         Before the first cycle the sites are not known: the reports wait.
         """
         if not (report := self._context.report):
             return
-        jobs = reports.read_reports()
+        jobs = read_reports()
         new = self._add_misses(miss for job in jobs for miss in parse_misses({MISSES_ATTRIBUTE: job}))
         for recount in recounts if new else ():
             recount(frozenset(miss.did for miss in new))
@@ -288,12 +291,12 @@ class PoolEdits(BackgroundWorker):
         if merger := runtime.parts.pool.merger:
             settings = self._context.settings
             interval = settings.daemon.step_seconds
-            self._schedule_every(runtime, "merge", interval, self._merge, merger, settings.sites)
+            self._schedule_every(runtime, "merge", interval, self._merge, merger.run_once, settings.sites)
 
-    def _merge(self, merger: Merger, sites: SitesSettings) -> None:
+    def _merge(self, merge: MergeSlots, sites: SitesSettings) -> None:
         """Merge the site ads into slots without a hook."""
         ads = {site: ad for site, ad in self._context.state.ads.items() if not sites.is_retired(site)}
-        results = merger.run_once(ads, sites.is_retired)
+        results = merge(ads, sites.is_retired)
         self._metrics.record_merge(results)
         for collector, result in results.items():
             self._log_merge_state(collector, result)

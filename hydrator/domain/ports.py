@@ -154,9 +154,9 @@ class RejectionReporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """The result of one run of a ``Merger`` at one collector.
+    """The result of one run of the slot merge at one collector.
 
-    The merger sent attributes to ``merged_count`` slots and removed them from
+    It sent attributes to ``merged_count`` slots and removed them from
     ``withdrawn_count`` slots; the collector does not acknowledge this.
     ``error`` is the reason why the run ended early.
     """
@@ -166,23 +166,10 @@ class MergeResult:
     error: str | None = None
 
 
-class Merger(Protocol):
-    """A writer of site attributes into the ads of slots without a hook.
-
-    Each update that the startd sends to the collector removes these attributes.
-    """
-
-    def run_once(
-        self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
-    ) -> Mapping[str, MergeResult]:
-        """Query every collector once; update slots that differ from their site's ad.
-
-        Remove the attributes of sites for which *is_retired* is true. Return the result by collector;
-        after ``close`` the result is empty.
-        """
-
-    def close(self) -> None:
-        """Close connections. A run that is in progress then ends."""
+MergeSlots = Callable[[Mapping[Site, SiteAd], Callable[[Site], bool]], Mapping[str, MergeResult]]
+"""A run of the slot merge at every collector: the site ads, and whether a site is retired."""
+EndedJobsAnswer = Mapping[str, "EndedJobs | Unseen"]
+"""The ended jobs by schedd, or the reason of a missing answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +178,6 @@ class SlotAdVersion:
 
     site: str | None
     generation: int | None
-
-
-class MissReports(Protocol):
-    """Reports of jobs that did not find their data."""
-
-    def read_reports(self) -> Sequence[Sequence[str]]:
-        """Return the ChirpDataLocalityMisses that jobs reported since the last call; some may come twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,30 +191,6 @@ class EndedJobs:
 
     jobs: tuple[Mapping[str, Any], ...]
     is_complete: bool
-
-
-class JobHistory(Protocol):
-    """A port that reads ended jobs from the histories of a pool's schedds."""
-
-    def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
-        """Return, by schedd, the jobs that ended after *ended_after*, or the reason of a missing answer.
-
-        Raises:
-            PoolError: the collector could not list the schedds.
-        """
-
-    def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
-        """Return, by schedd, the jobs that left the queue since the last query, or since the daemon's start.
-
-        Return each job once. If a query fails, the next query also returns the jobs that the failed query
-        should have returned.
-
-        Raises:
-            PoolError: the collector could not list the schedds.
-        """
-
-    def close(self) -> None:
-        """Close connections, also during a query."""
 
 
 class Resources(NamedTuple):

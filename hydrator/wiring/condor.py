@@ -19,7 +19,7 @@ from hydrator.config import Settings
 from hydrator.config.daemon import HTCondorSettings
 from hydrator.domain.ads import contract
 from hydrator.domain.errors import PoolError
-from hydrator.domain.ports import Clock, JobHistory, StepReporter
+from hydrator.domain.ports import Clock, StepReporter
 
 _T = TypeVar("_T")
 
@@ -44,7 +44,7 @@ class PoolParts:
     schedds: CondorPool | None
     misses: BufferedMisses | None
     reads: WrapperReports | None
-    history: JobHistory | None
+    history: HistoryRounds | None
     merger: SlotMerger | None
 
     @property
@@ -167,7 +167,7 @@ def build_job_history(
     clock: Clock,
     reporter: StepReporter | None = None,
     buffers: Sequence[ReportBuffer] = (),
-) -> JobHistory:
+) -> HistoryRounds:
     """Build the query of ended jobs, in its own child process, because cycles do not wait for it.
 
     *reporter* gets each schedd as a step; *buffers* get the reports of newly ended jobs.

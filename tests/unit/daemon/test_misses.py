@@ -13,16 +13,6 @@ def miss(did: str, when: int = 1795000000, site: str = "CAM") -> str:
     return f"{when} {did} {site}"
 
 
-class Reports:
-    """The misses of each job."""
-
-    def __init__(self, *jobs: list[str]) -> None:
-        self.jobs = jobs
-
-    def read_reports(self):
-        return self.jobs
-
-
 def collector():
     """Return a function that runs the task once with some reports, the sets of DIDs to count again, and more.
 
@@ -34,7 +24,7 @@ def collector():
     tasks = MissTasks(context)
 
     def run(*jobs, site="CAM"):
-        tasks._collect_misses(Reports(*jobs), [recounted.append])
+        tasks._collect_misses(lambda: jobs, [recounted.append])
         return registry.get_sample_value("hydrator_missed_datasets_total", {"site": site})
 
     return run, recounted, context
@@ -63,7 +53,7 @@ def test_misses_are_read_only_where_the_daemon_asks_schedds():
     scheduler = SimpleNamespace(
         add_job=lambda *given, **named: scheduled.append(named["id"]), add_executor=lambda *_: None
     )
-    for misses in (None, Reports()):
+    for misses in (None, SimpleNamespace(read_reports=list)):
         MissTasks(context_with()).schedule(
             runtime_with(scheduler, pool=SimpleNamespace(misses=misses), recounts=[])
         )
