@@ -28,7 +28,8 @@ def load(path: Path) -> Settings:
     """Load the configuration at *path*; relative paths in the file start at the folder of the file.
 
     Raises:
-        ConfigError: lists every problem; each begins with its key.
+        ConfigError: lists every problem, those between sections once each section is valid; each begins with
+            its key.
     """
     try:
         text = read_limited(path, _MAX_BYTES).decode("utf-8-sig")
@@ -54,10 +55,8 @@ def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
         settings = _build_settings(data)
     except ValidationError as error:
         problems = [describe_problem(detail) for detail in error.errors()]
-        problems += cross_checks(data)
         raise ConfigError([f"{origin}: {escape_unprintable(problem)}" for problem in problems]) from error
-    problems = cross_checks(settings.model_dump())
-    if problems:
+    if problems := cross_checks(settings):
         raise ConfigError([f"{origin}: {escape_unprintable(problem)}" for problem in problems])
     return _make_paths_absolute(settings, folder, origin)
 

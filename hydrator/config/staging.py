@@ -1,7 +1,6 @@
 """The section [staging] of the configuration: requests for data, and their limits."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -107,31 +106,3 @@ class StagingSettings(Section):
     def allowed_sites(self, catalogue: str) -> frozenset[str]:
         """Return the sites to which requests at *catalogue* may go, or would go in the mode propose."""
         return frozenset(site for site in self.sites if self.mode_at(catalogue, site) != "off")
-
-
-def staging_problems(data: Mapping[str, Any]) -> list[str]:
-    """Report keys of [staging] that do not fit to other sections; *data* may have invalid values."""
-    staging = data.get("staging")
-    if not isinstance(staging, dict):
-        return []
-    problems = _unknown_catalogues(staging, data.get("catalogue"))
-    if staging.get("mode", "off") == "off":
-        return problems
-    if not staging.get("catalogues") or not staging.get("sites"):
-        problems.append(
-            "staging.mode: nothing is switched on; add [staging.catalogues.NAME] and [staging.sites.NAME]"
-        )
-    demand = data.get("demand")
-    if isinstance(demand, dict) and demand.get("ask_schedds") is False:
-        problems.append("staging.mode: the daemon must read the jobs' needs; set demand.ask_schedds = true")
-    return problems
-
-
-def _unknown_catalogues(staging: Mapping[str, Any], catalogues: object) -> list[str]:
-    listed = staging.get("catalogues")
-    if not isinstance(listed, dict) or not isinstance(catalogues, list):
-        return []
-    names = {str(one.get("name", one.get("type"))) for one in catalogues if isinstance(one, dict)}
-    return [
-        f"staging.catalogues.{name}: no [[catalogue]] has this name" for name in listed if name not in names
-    ]

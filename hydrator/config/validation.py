@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections import Counter
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,7 +14,6 @@ from hydrator.domain.text import shorten
 
 from .catalogues import DmapiSource, FileSource, RucioSource
 from .settings import Settings
-from .staging import staging_problems
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
 _NO_SECRETS = (
@@ -69,50 +68,38 @@ def _suggest_key(location: list[str | int]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; known keys: {', '.join(model.model_fields)}"
 
 
-def cross_checks(data: Mapping[str, Any]) -> list[str]:
-    """Return the problems of keys that do not fit together; *data* may also have keys with invalid values."""
-    problems: list[str] = []
-    catalogues = data.get("catalogue")
-    submit = data.get("submit")
-    if not catalogues and not (isinstance(submit, dict) and submit.get("daemon_url")):
+def cross_checks(settings: Settings) -> list[str]:
+    """Return the problems of sections that do not fit together."""
+    problems = []
+    if not settings.catalogue and not settings.submit.daemon_url:
         problems.append(
             'catalogue: none configured; add [[catalogue]] with type = "file" or "rucio", or where jobs are'
             " submitted daemon_url, the daemon's address, to [submit]"
         )
-    elif isinstance(catalogues, list):
-        names = [c.get("name", c.get("type")) for c in catalogues if isinstance(c, dict)]
-        problems += [
-            f"catalogue: the name {name!r} is used {names.count(name)} times; give each a unique name"
-            for name in sorted({str(n) for n in names if names.count(n) > 1})
-        ]
-    problems += _pin_problems(data)
-    publish = data.get("publish")
-    if isinstance(publish, dict) and not (
-        any(_is_enabled(publish, outlet) for outlet in ("collector", "file", "http"))
-        or publish.get("sites_file")
-        or publish.get("slot_merge")
-    ):
+    names = Counter(one.name for one in settings.catalogue)
+    problems += [
+        f"catalogue: the name {name!r} is used {count} times; give each a unique name"
+        for name, count in sorted(names.items())
+        if count > 1
+    ]
+    for number, pin in enumerate(settings.demand.pins):
+        try:
+            parse_did(pin, settings.daemon.default_scope)
+        except BadDid as bad:
+            problems.append(f"demand.pins[{number}]: {bad}")
+    publish, staging = settings.publish, settings.staging
+    has_publisher = publish.collector.enabled or publish.file.enabled or publish.http.enabled
+    if not (has_publisher or publish.sites_file or publish.slot_merge):
         problems.append(
             "publish: no publisher is enabled; set enabled = true in publish.collector,"
             " publish.file or publish.http"
         )
-    return problems + staging_problems(data)
-
-
-def _is_enabled(publish: Mapping[str, Any], publisher: str) -> bool:
-    given = publish.get(publisher, {})
-    return not isinstance(given, dict) or bool(given.get("enabled", True))
-
-
-def _pin_problems(data: Mapping[str, Any]) -> list[str]:
-    wanted = data.get("demand")
-    daemon = data.get("daemon")
-    pins = wanted.get("pins") if isinstance(wanted, dict) else None
-    scope = daemon.get("default_scope") if isinstance(daemon, dict) else None
-    problems = []
-    for number, pin in enumerate(pins if isinstance(pins, list) else []):
-        try:
-            parse_did(str(pin), scope if isinstance(scope, str) else None)
-        except BadDid as bad:
-            problems.append(f"demand.pins[{number}]: {bad}")
+    unknown = staging.catalogues.keys() - names
+    problems += [f"staging.catalogues.{name}: no [[catalogue]] has this name" for name in sorted(unknown)]
+    if staging.mode != "off" and not (staging.catalogues and staging.sites):
+        problems.append(
+            "staging.mode: nothing is switched on; add [staging.catalogues.NAME] and [staging.sites.NAME]"
+        )
+    if staging.mode != "off" and not settings.demand.ask_schedds:
+        problems.append("staging.mode: the daemon must read the jobs' needs; set demand.ask_schedds = true")
     return problems

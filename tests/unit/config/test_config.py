@@ -147,8 +147,6 @@ def test_all_problems_stand_in_one_report_each_with_its_key(problems):
         [daemon]
         poll_seconds = "often"
         max_age_hours = 0
-        [demand]
-        pins = ["no-scope"]
         [publish.http]
         port = 70000
         [[catalogue]]
@@ -166,7 +164,16 @@ def test_all_problems_stand_in_one_report_each_with_its_key(problems):
         "catalogue[1].url",
         "publish.http.port",
         "demon",
+    ]
+
+
+def test_all_problems_between_sections_stand_in_one_report(problems):
+    found = problems(OFF + '[demand]\npins = ["no-scope"]\n[staging]\nmode = "request"\n')
+    assert [problem.partition(":")[0] for problem in found] == [
+        "catalogue",
         "demand.pins[0]",
+        "publish",
+        "staging.mode",
     ]
 
 
