@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.remote import ObjectServer, RemoteObject, decode
-from adapters.worker import Message, WorkerFailed
+from adapters.worker import Message, WorkerFailed, summarize_stderr
 from hydrator.domain.bugs import WorkerBug
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable, TooManyFiles
 from hydrator.domain.model import DatasetFile, Did
@@ -100,3 +100,10 @@ def test_answer_that_is_no_value_of_the_domain_is_refused(octets):
     changed = remote(Direct(lambda _: {"ok": text}))
     with pytest.raises(CatalogueError, match="the answer of its worker"):
         changed.list_files({L1}, max_files=7)
+
+
+def test_stderr_summary_is_the_last_error_line_if_any():
+    lines = "11/21/26 02:00:00 ERROR: broken\n11/21/26 02:00:01 SECMAN: chatter\n"
+    assert summarize_stderr(lines) == "ERROR: broken"
+    assert summarize_stderr("one\n\ntwo\n") == "two"
+    assert summarize_stderr("") == ""

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from adapters import worker
-from adapters.worker import Worker, WorkerFailed, summarize_stderr
+from adapters.worker import Worker, WorkerFailed
 from testbed.patience import wait_for
 from testbed.processes import is_running
+
+pytestmark = pytest.mark.outside
 
 STANDIN = Path(__file__).parents[2] / "worker_standin.py"
 ROOT = Path(__file__).parents[3]
@@ -69,12 +71,6 @@ def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_no_process_is_started_before_it_is_needed(bench: Bench):
-    assert bench.worker().pid is None
-    assert bench.started == []
-
-
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("what", "told"),
     [
@@ -90,6 +86,7 @@ def test_no_process_is_started_before_it_is_needed(bench: Bench):
 )
 def test_worker_that_misbehaves_is_replaced(bench: Bench, what: str, told: str):
     one = bench.worker()
+    assert (one.pid, bench.started) == (None, []), "no process is started before it is needed"
     assert ask(one, "fine") == "fine"
     with pytest.raises(WorkerFailed, match=told):
         ask(one, what, 2 if "hang" in what else 60)
@@ -98,7 +95,6 @@ def test_worker_that_misbehaves_is_replaced(bench: Bench, what: str, told: str):
     assert one.restart_count == 1
 
 
-@pytest.mark.outside
 def test_worker_that_prints_much_does_not_fill_the_disk(bench: Bench):
     one = bench.worker()
     for _ in range(3):
@@ -107,7 +103,6 @@ def test_worker_that_prints_much_does_not_fill_the_disk(bench: Bench):
     assert Path(f"/proc/{one.pid}/fd/2").stat().st_size < 1_000_000
 
 
-@pytest.mark.outside
 def test_worker_that_leaks_is_replaced_at_its_limit(bench: Bench):
     one, failures = bench.worker(), 0
     for _ in range(12):
@@ -119,7 +114,6 @@ def test_worker_that_leaks_is_replaced_at_its_limit(bench: Bench):
     assert len(bench.started) == 1 + failures
 
 
-@pytest.mark.outside
 def test_worker_beside_a_large_one_has_the_same_limit_of_its_own(bench: Bench):
     one = bench.worker()
     for _ in range(3):
@@ -134,14 +128,12 @@ def test_worker_beside_a_large_one_has_the_same_limit_of_its_own(bench: Bench):
     assert (one.restart_count, len(bench.started)) == (0, 2)
 
 
-@pytest.mark.outside
 def test_each_part_gives_more_time(bench: Bench):
     parts: list[int] = []
     assert ask(bench.worker(), "parts", 1.5, parts.append) == "parts"
     assert parts == [0, 1, 2, 3]
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_error_in_a_part_costs_the_worker(bench: Bench, error: type[BaseException]):
     def fail(_: object) -> None:
@@ -153,7 +145,6 @@ def test_error_in_a_part_costs_the_worker(bench: Bench, error: type[BaseExceptio
     assert not exists(bench.started[0])
 
 
-@pytest.mark.outside
 def test_what_a_worker_started_ends_with_it(bench: Bench):
     one = bench.worker()
     other = ask(one, "start a process")
@@ -162,7 +153,6 @@ def test_what_a_worker_started_ends_with_it(bench: Bench):
     wait_for(lambda: not is_running(other), "the end of the process that the worker started")
 
 
-@pytest.mark.outside
 def test_signals_end_what_a_worker_started_but_not_the_worker(bench: Bench):
     one = bench.worker()
     assert not ignores_signals(ask(one, "start a process"))
@@ -172,7 +162,6 @@ def test_signals_end_what_a_worker_started_but_not_the_worker(bench: Bench):
     assert len(bench.started) == 1
 
 
-@pytest.mark.outside
 def test_worker_after_its_last_answer_is_replaced_without_counting_as_a_restart(bench: Bench):
     one = bench.worker(max_answers=3)
     for _ in range(7):
@@ -182,7 +171,6 @@ def test_worker_after_its_last_answer_is_replaced_without_counting_as_a_restart(
     assert not any(exists(pid) for pid in bench.started[:-1])
 
 
-@pytest.mark.outside
 def test_worker_that_ended_between_two_calls_costs_no_call(bench: Bench):
     one = bench.worker()
     ask(one, "fine")
@@ -191,7 +179,6 @@ def test_worker_that_ended_between_two_calls_costs_no_call(bench: Bench):
     assert ask(one, "fine") == "fine"
 
 
-@pytest.mark.outside
 def test_worker_that_never_starts_is_an_error_each_time(bench: Bench):
     one = bench.worker("stillborn")
     for _ in range(3):
@@ -203,7 +190,6 @@ def test_worker_that_never_starts_is_an_error_each_time(bench: Bench):
         ask(Worker(["/no/such/program"], limit_bytes=1), "fine")
 
 
-@pytest.mark.outside
 def test_worker_that_cannot_be_ended_is_named_and_not_doubled(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     one = bench.worker()
     ask(one, "fine")
@@ -218,7 +204,6 @@ def test_worker_that_cannot_be_ended_is_named_and_not_doubled(bench: Bench, monk
     assert ask(one, "fine") == "fine"
 
 
-@pytest.mark.outside
 def test_calls_from_many_threads_each_get_their_own_answer(bench: Bench):
     one = bench.worker()
     names = [f"schedd{n}" for n in range(40)]
@@ -227,7 +212,6 @@ def test_calls_from_many_threads_each_get_their_own_answer(bench: Bench):
     assert len(bench.started) == 1
 
 
-@pytest.mark.outside
 def test_worker_outlives_the_thread_that_first_needed_it(bench: Bench):
     one = bench.worker()
     thread = threading.Thread(target=ask, args=(one, "fine"))
@@ -237,7 +221,6 @@ def test_worker_outlives_the_thread_that_first_needed_it(bench: Bench):
     assert len(bench.started) == 1
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("how", ["hang", "hang, ignoring signals"])
 def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench, how: str):
     one = bench.worker()
@@ -282,7 +265,6 @@ class NotedLock:
         self.release()
 
 
-@pytest.mark.outside
 def test_closing_ends_a_process_that_another_thread_starts(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker, "START_SECONDS", 20)
     lock = NotedLock()
@@ -298,7 +280,6 @@ def test_closing_ends_a_process_that_another_thread_starts(bench: Bench, monkeyp
             ask(one, "fine")
 
 
-@pytest.mark.outside
 def test_idle_worker_removes_its_files_when_it_is_closed(bench: Bench, tmp_path: Path):
     one = bench.worker()
     ask(one, "note the end")
@@ -316,7 +297,6 @@ one.exchange({"call": sys.argv[1]}, 3600) if sys.argv[1] != "idle" else time.sle
 """
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("busy", ["idle", "hang, ignoring signals"])
 def test_worker_and_what_it_started_end_with_a_daemon_that_is_killed(bench: Bench, busy: str):
     with subprocess.Popen(
@@ -348,7 +328,6 @@ except WorkerFailed:
 """
 
 
-@pytest.mark.outside
 def test_first_process_of_a_container_keeps_no_zombie_of_a_worker(bench: Bench):
     done = subprocess.run(
         [sys.executable, "-c", FIRST_PROCESS, *bench.command()],
@@ -372,7 +351,6 @@ class Pauses(threading.Event):
         return False
 
 
-@pytest.mark.outside
 def test_worker_that_fails_again_and_again_is_started_with_growing_pauses(bench: Bench):
     one = bench.worker("stillborn")
     one._close_event = pauses = Pauses()
@@ -380,10 +358,3 @@ def test_worker_that_fails_again_and_again_is_started_with_growing_pauses(bench:
         with pytest.raises(WorkerFailed):
             ask(one, "fine")
     assert pauses.seconds == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-
-
-def test_stderr_summary_is_the_last_error_line_if_any():
-    lines = "11/21/26 02:00:00 ERROR: broken\n11/21/26 02:00:01 SECMAN: chatter\n"
-    assert summarize_stderr(lines) == "ERROR: broken"
-    assert summarize_stderr("one\n\ntwo\n") == "two"
-    assert summarize_stderr("") == ""

@@ -1,304 +1,28 @@
-"""Rucio catalogue: parse rows, and report a server that misbehaves (on a stand-in)."""
+"""A Rucio server that misbehaves, and the budget of its queries (on a stand-in)."""
 
 import ast
 import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from adapters.rucio.responses import (
-    BadRow,
-    Count,
-    DatasetRow,
-    Rse,
-    largest_counts,
-    read_dataset_row,
-)
-from adapters.rucio.states import (
-    Lock,
-    Movement,
-    Rule,
-    container_replicas,
-    dataset_replicas,
-    file_replicas,
-    movement_without_locks,
-    movements,
-    read_rule,
-    state_at,
-)
-from hydrator.domain.errors import (
-    CatalogueDenied,
-    CatalogueError,
-    CatalogueGarbled,
-    CatalogueUnreachable,
-)
-from hydrator.domain.model import NO_PROVENANCE, DatasetState, Did, Replica, Seen, Site, Unseen
+from adapters.rucio.catalogue import RucioCatalogue
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import DatasetState, Did, Seen, Site, Unseen
 from testbed.loopback import LoopbackRequest
 from testbed.rucio_standin import RucioStandIn
-from tests.factories import BEST_FIRST
+from tests.factories import L1, L2
 from tests.memory import system_clock
+from tests.unit.adapters.rucio.test_states import ROW, RULE_ROW
 
-L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")
-UK, AU = Site("UK"), Site("AU")
-DISK, TAPE = Rse("UK-DISK", UK, is_tape=False), Rse("UK-TAPE", UK, is_tape=True)
-HOMELESS, GONE = Rse("X", None, is_tape=False), Rse("Y", None, is_tape=False, is_deleted=True)
-STORAGES = {each.name: each for each in (DISK, TAPE, HOMELESS, GONE)}
-AVAILABLE, STAGING, PARTIAL, NEARLINE, STUCK, UNAVAILABLE = BEST_FIRST
-MOVING, JAMMED, BOTH_WAYS, STILL = (
-    Movement(is_moving=True),
-    Movement(is_stuck=True),
-    Movement(is_moving=True, is_stuck=True),
-    Movement(),
-)
+pytestmark = pytest.mark.outside
 
-
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-SOON = NOON + timedelta(hours=6)
-
-
-def at(storage: Rse, count: Count, movement: Movement) -> tuple[DatasetState, float] | None:
-    found = state_at(storage, count, movement, SOON)
-    return (found.state, found.fraction) if found else None
-
-
-def plain(replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
-    """Return *replicas* without their provenance."""
-    return tuple(replace(replica, provenance=NO_PROVENANCE) for replica in replicas)
-
-
-def files(available: int, length: int = 4) -> Count:
-    return Count(length, available, length * 10, available * 10)
-
-
-@pytest.mark.parametrize(
-    ("count", "movement", "on_disk"),
-    [
-        (files(4), STILL, (AVAILABLE, 1.0)),
-        (files(4), JAMMED, (AVAILABLE, 1.0)),
-        (files(5), STILL, (AVAILABLE, 1.0)),
-        (files(0), MOVING, (STAGING, 0.0)),
-        (files(1), MOVING, (STAGING, 0.25)),
-        (files(1), BOTH_WAYS, (STAGING, 0.25)),
-        (files(3), JAMMED, (STUCK, 0.75)),
-        (files(0), JAMMED, (STUCK, 0.0)),
-        (files(3), STILL, (PARTIAL, 0.75)),
-        (files(0), STILL, None),
-        (files(0, 0), STILL, None),
-        (files(0, 0), MOVING, (STAGING, 0.0)),
-    ],
-)
-def test_a_count_and_what_moves_make_a_state_on_disk(count, movement, on_disk):
-    assert at(DISK, count, movement) == on_disk
-
-
-@pytest.mark.parametrize("movement", [STILL, MOVING, JAMMED])
-def test_only_a_complete_copy_counts_on_tape(movement):
-    assert at(TAPE, files(4), movement) == (NEARLINE, 0.0)
-    assert at(TAPE, files(3), movement) is None
-
-
-@pytest.mark.parametrize(
-    ("storage", "count", "movement", "found"),
-    [
-        (replace(DISK, is_readable=False), files(4), STILL, (UNAVAILABLE, 0.0)),
-        (replace(DISK, is_readable=False), files(0), MOVING, (UNAVAILABLE, 0.0)),
-        (replace(DISK, is_readable=False), files(0), STILL, None),
-        (replace(TAPE, is_readable=False), files(4), STILL, (UNAVAILABLE, 0.0)),
-        (replace(TAPE, is_readable=False), files(3), MOVING, None),
-        (replace(DISK, is_writable=False), files(4), STILL, (AVAILABLE, 1.0)),
-        (replace(DISK, is_writable=False), files(1), MOVING, (STUCK, 0.25)),
-        (replace(DISK, is_writable=False), files(1), STILL, (PARTIAL, 0.25)),
-        (replace(DISK, is_volatile=True), files(4), STILL, (PARTIAL, 1.0)),
-        (DISK, files(4), Movement(ends_at=NOON), (PARTIAL, 1.0)),
-        (DISK, files(4), Movement(ends_at=SOON), (PARTIAL, 1.0)),
-        (DISK, files(4), Movement(ends_at=SOON + timedelta(seconds=1)), (AVAILABLE, 1.0)),
-        (TAPE, files(4), Movement(ends_at=NOON), (NEARLINE, 0.0)),
-    ],
-)
-def test_a_copy_that_is_unreadable_or_short_lived_is_not_complete(storage, count, movement, found):
-    assert at(storage, count, movement) == found
-
-
-@pytest.mark.parametrize(
-    ("storage", "movement", "reason"),
-    [
-        (replace(DISK, is_readable=False), STILL, "UK-DISK cannot be read"),
-        (replace(DISK, is_volatile=True), STILL, "is a cache"),
-        (DISK, Movement(ends_at=SOON), "no rule holds it for long enough"),
-    ],
-)
-def test_a_copy_that_is_not_complete_has_a_reason(storage, movement, reason):
-    assert reason in state_at(storage, files(4), movement, SOON).provenance.reason
-
-
-@pytest.mark.parametrize(
-    ("count", "fraction"),
-    [
-        (Count(4, 1, 100, 70), 0.7),
-        (Count(4, 1, 0, 0), 0.25),
-        (Count(4, 1, 3003.0, 1001.0), 1 / 3),
-        (Count(0, 0, 0, 0), 0.0),
-        (Count(4, 3, 100, 130), 1.0),
-    ],
-)
-def test_a_fraction_is_of_bytes_and_of_files_where_bytes_are_unknown(count, fraction):
-    assert count.fraction == pytest.approx(fraction)
-
-
-def test_unmapped_and_deleted_storage_elements_have_no_replica():
-    counts = {"UK-DISK": files(4), "X": files(4), "Y": files(4)}
-    found = dataset_replicas(L1, counts, {}, STORAGES, held_until=SOON)
-    assert plain(found) == (Replica(L1, UK, AVAILABLE, 1.0, "UK-DISK"),)
-
-
-def test_a_lock_alone_makes_an_incoming_replica():
-    found = dataset_replicas(L1, {}, {"UK-DISK": MOVING}, STORAGES, held_until=SOON)
-    assert plain(found) == (Replica(L1, UK, STAGING, 0.0, "UK-DISK"),)
-
-
-def test_files_and_archives_at_one_element_are_not_added_up():
-    rows = [DatasetRow("UK-DISK", files(n), "") for n in (2, 3, 1)]
-    assert largest_counts(rows) == {"UK-DISK": files(3)}
-
-
-def rule(name: str, state: str = "OK", ends: datetime | None = None, error: str = "") -> Rule:
-    return Rule(name, L1, state, "UK-DISK", account="anna", error=error, expires_at=ends)
-
-
-def does(rows: list[Lock], *book: Rule) -> dict[str, tuple[bool, bool]]:
-    found = movements(rows, {each.id: each for each in book}, held_until=SOON)
-    return {storage: (move.is_moving, move.is_stuck) for storage, move in found.items()}
-
-
-def test_locks_of_suspended_rules_move_nothing():
-    rows = [Lock(L1, "A", "REPLICATING", "r1"), Lock(L1, "B", "REPLICATING", "r2"), Lock(L1, "C", "OK", "r3")]
-    rows += [Lock(L1, "D", "STUCK", "r4"), Lock(L1, "D", "REPLICATING", "r1")]
-    book = rule("r1", "REPLICATING"), rule("r2", "SUSPENDED"), rule("r3"), rule("r4", "STUCK")
-    assert does(rows, *book) == {
-        "A": (True, False), "B": (False, True), "C": (False, False), "D": (True, True)
-    }  # fmt: skip
-
-
-def test_a_lock_of_a_deleted_rule_is_ignored():
-    assert does([Lock(L1, "A", "REPLICATING", "r1")]) == {}
-
-
-def test_a_transfer_for_a_rule_that_ends_soon_is_not_incoming():
-    rows = [Lock(L1, "A", "REPLICATING", "r1")]
-    assert does(rows, rule("r1", "REPLICATING", ends=SOON)) == {"A": (False, False)}
-    assert does([*rows, Lock(L1, "A", "OK", "r2")], rule("r1", "REPLICATING", ends=SOON), rule("r2")) == {
-        "A": (False, False)
-    }
-
-
-@pytest.mark.parametrize(
-    ("ends", "last"),
-    [([None], None), ([NOON], NOON), ([NOON, SOON], SOON), ([NOON, None], None), ([None, SOON], None)],
-)
-def test_data_is_held_until_the_last_of_its_rules_ends(ends, last):
-    rows = [Lock(L1, "A", "OK", f"r{n}") for n in range(len(ends))]
-    book = {f"r{n}": rule(f"r{n}", ends=end) for n, end in enumerate(ends)}
-    assert movements(rows, book, held_until=NOON)["A"].ends_at == last
-
-
-@pytest.mark.parametrize(
-    ("state", "error", "reason"),
-    [
-        ("STUCK", "no source", "its rule is stuck: no source"),
-        ("STUCK", "", "its rule is stuck"),
-        ("STUCK", "NO_SOURCES: f1", "no storage has the missing files: NO_SOURCES: f1"),
-        ("SUSPENDED", "", "its rule is suspended"),
-        ("REPLICATING", "old trouble", ""),
-    ],
-)
-def test_the_decisive_rule_gives_reason_and_account(state, error, reason):
-    rows = [Lock(L1, "A", "OK", "r0"), Lock(L1, "A", "STUCK" if state == "STUCK" else "REPLICATING", "r1")]
-    told = movements(rows, {"r0": rule("r0"), "r1": rule("r1", state, error=error)}, held_until=NOON)[
-        "A"
-    ].provenance
-    assert (told.reason, told.rule, told.account) == (reason, "r1", "anna")
-
-
-def test_a_rule_without_locks_moves_only_what_is_approved():
-    for state, ends, moving, stuck, reason in [
-        ("INJECT", None, True, False, "its rule is about to be taken up"),
-        ("INJECT", SOON, False, False, "its rule is about to be taken up"),
-        ("WAITING_APPROVAL", None, False, True, "its rule waits for approval"),
-    ]:
-        found = movement_without_locks(rule("r", state, ends), held_until=SOON)
-        assert (found.is_moving, found.is_stuck, found.provenance.reason) == (moving, stuck, reason)
-
-
-RULE_ROW = {"id": "r", "scope": "lofar", "name": "L1", "state": "OK", "rse_expression": "UK-DISK"}
-
-
-def test_a_rule_is_read_with_its_times_in_utc_and_its_error_on_one_line():
-    row = {**RULE_ROW, "error": "a\nb", "account": "anna"}
-    for ends in (datetime(2026, 11, 21, 12), "Sat, 21 Nov 2026 12:00:00 UTC"):  # noqa: DTZ001
-        assert read_rule({**row, "expires_at": ends}) == rule("r", ends=NOON, error="a b")
-
-
-@pytest.mark.parametrize("damage", [{}, {**RULE_ROW, "id": None}])
-def test_a_rule_row_without_an_id_is_refused(damage):
-    with pytest.raises(BadRow):
-        read_rule(damage)
-
-
-def test_a_file_is_complete_moving_or_not_there():
-    states = {"UK-DISK": "COPYING", "UK-TAPE": "AVAILABLE", "X": "AVAILABLE"}
-    said = {(r.storage, r.state) for r in file_replicas(L1, states, STORAGES, held_until=SOON)}
-    assert said == {("UK-DISK", STAGING), ("UK-TAPE", NEARLINE)}
-    bad = {"UK-DISK": "BAD", "UK-TAPE": "UNAVAILABLE"}
-    assert file_replicas(L1, bad, STORAGES, held_until=SOON) == ()
-
-
-def part(*replicas: tuple[Site, DatasetState, float], size: int | None = 10) -> Seen:
-    return Seen(NOON, tuple(Replica(L1, *replica, storage="S") for replica in replicas), size)
-
-
-@pytest.mark.parametrize(
-    ("parts", "at_uk"),
-    [
-        ([part((UK, AVAILABLE, 1.0)), part((UK, AVAILABLE, 1.0))], {(AVAILABLE, 1.0)}),
-        ([part((UK, AVAILABLE, 1.0), size=30), part((AU, AVAILABLE, 1.0))], {(PARTIAL, 0.75)}),
-        ([part((UK, AVAILABLE, 1.0), size=30), part(size=None)], {(PARTIAL, 0.5)}),
-        ([part((UK, AVAILABLE, 1.0)), part((UK, STAGING, 0.5))], {(STAGING, 0.75)}),
-        ([part((UK, STUCK, 0.5)), part((UK, STAGING, 0.5))], {(STAGING, 0.5)}),
-        ([part((UK, AVAILABLE, 1.0)), part((UK, STUCK, 0.0))], {(STUCK, 0.5)}),
-        ([part((UK, AVAILABLE, 1.0), (UK, STUCK, 0.5)), part((UK, AVAILABLE, 1.0))], {(AVAILABLE, 1.0)}),
-        ([part((UK, NEARLINE, 0.0)), part((UK, NEARLINE, 0.0))], {(NEARLINE, 0.0)}),
-        (
-            [part((UK, NEARLINE, 0.0)), part((UK, NEARLINE, 0.0), (UK, AVAILABLE, 1.0))],
-            {(NEARLINE, 0.0), (PARTIAL, 0.5)},
-        ),
-        ([part((UK, NEARLINE, 0.0)), part((UK, AVAILABLE, 1.0))], {(PARTIAL, 0.5)}),
-        ([part((UK, NEARLINE, 0.0)), part((AU, AVAILABLE, 1.0))], set()),
-    ],
-)
-def test_a_container_is_what_its_datasets_are_together(parts, at_uk):
-    said = {(r.state, r.fraction) for r in container_replicas(BOTH, parts) if r.site == UK}
-    assert said == at_uk
-
-
-ROW = {
-    "scope": "lofar", "name": "L1", "rse": "UK-DISK", "length": 4, "available_length": 4, "bytes": 40,
-    "available_bytes": 40, "updated_at": None,
-}  # fmt: skip
-
-
-def test_a_row_without_sizes_is_valid_before_the_first_count():
-    row = read_dataset_row({**ROW, "length": None, "bytes": None})
-    assert (row.amount.length, row.amount.is_complete) == (0, False)
-
-
-# -- a server that misbehaves
-
+UK = Site("UK")
+AVAILABLE, STAGING, PARTIAL = DatasetState.AVAILABLE, DatasetState.STAGING, DatasetState.PARTIAL
 USUAL = {
     "timeout": timedelta(seconds=5),
     "deadline": timedelta(seconds=20),
@@ -406,7 +130,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("path", EVERYWHERE)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_failing_server_is_never_an_empty_catalogue(asking, stand_in, path, fault):
@@ -421,7 +144,6 @@ NONSENSE = ("not json", '{"rse": ', '"text"', "[1]", '{"rse": 7}', '{"scope": "l
 RECORDS = NONSENSE[-2:]  # a fair answer where any attribute may be
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("path", "text"),
     [(p, t) for p in EVERYWHERE[1:] for t in NONSENSE if not (p.endswith("/attr/") and t in RECORDS)],
@@ -432,14 +154,12 @@ def test_a_server_with_unreadable_answers_is_garbled(asking, stand_in, path, tex
         asking().read({L1})
 
 
-@pytest.mark.outside
 def test_a_server_without_storage_elements_is_an_error(asking, stand_in):
     stand_in.answers["/rses/"] = json_lines()
     with fails_as(CatalogueGarbled, "storage elements"):
         asking().read(frozenset())
 
 
-@pytest.mark.outside
 def test_a_query_is_repeated_after_a_503(asking, stand_in):
     left = [body("", status=503)] * 2
 
@@ -453,7 +173,6 @@ def test_a_query_is_repeated_after_a_503(asking, stand_in):
         asking().read(frozenset())
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_is_not_queried_during_the_pause_that_it_asked_for(asking, stand_in, status):
     stand_in.answers["/rses/"] = body("", status=status, Retry_After="300")
@@ -468,7 +187,6 @@ def test_a_server_is_not_queried_during_the_pause_that_it_asked_for(asking, stan
     assert len(stand_in.asked) == asked
 
 
-@pytest.mark.outside
 def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
     path = "/replicas/lofar/L2/datasets"
     stand_in.answers[path] = body("", status=429, Retry_After="300")
@@ -476,7 +194,6 @@ def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
     assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
 
 
-@pytest.mark.outside
 def test_a_server_that_fails_for_every_name_gets_few_queries(asking, stand_in):
     stand_in.answers["/dids/bulkmeta"] = body("", status=500)
     with fails_as(CatalogueUnreachable):
@@ -484,7 +201,6 @@ def test_a_server_that_fails_for_every_name_gets_few_queries(asking, stand_in):
     assert len(stand_in.asked) < 200
 
 
-@pytest.mark.outside
 def test_a_name_that_the_bulk_answer_leaves_out_is_absent_only_after_a_404(asking, stand_in):
     stand_in.holdings = {}
     assert asking().read({L1}).readings[L1].replicas == ()
@@ -494,7 +210,6 @@ def test_a_name_that_the_bulk_answer_leaves_out_is_absent_only_after_a_404(askin
         asking().read({L1})
 
 
-@pytest.mark.outside
 def test_data_at_an_unlisted_element_makes_the_dataset_unseen(asking, stand_in):
     stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "rse": "NEW"})
     readings = asking().read({L1, L2}).readings
@@ -502,7 +217,6 @@ def test_data_at_an_unlisted_element_makes_the_dataset_unseen(asking, stand_in):
     assert isinstance(readings[L2], Seen)
 
 
-@pytest.mark.outside
 def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
     catalogue = asking(attributes_every=timedelta(0))
     assert catalogue.read(frozenset()).sites == {UK}
@@ -510,7 +224,6 @@ def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
     assert catalogue.read(frozenset()).sites == {UK}
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     "fault", [body("", status=500), body("", status=403), HTML, NOT_HERE, body("[]"), body("{}")]
 )
@@ -524,7 +237,6 @@ def test_an_element_whose_site_cannot_be_queried_concerns_its_datasets_only(aski
     assert survey.readings[L2].reason.startswith("lofar:L2 is at AU-DISK: ")
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("path", ["/rules/rule-1", "/rules/lofar/L1/history"])
 def test_a_404_of_a_proxy_ends_no_rule(asking, stand_in, path):
     """Data whose last rule has ended attracts no job any more."""
@@ -539,14 +251,12 @@ def test_a_404_of_a_proxy_ends_no_rule(asking, stand_in, path):
         catalogue.read({L1})
 
 
-@pytest.mark.outside
 def test_readings_are_valid_without_a_search_for_case_variants(asking, stand_in):
     stand_in.answers["/scopes/"] = body("", status=500)
     reading = asking().read({L1}).readings[L1]
     assert (reading.replicas[0].state, reading.case_variants) == (AVAILABLE, frozenset())
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("path", ["/scopes/", "/dids/lofar/dids/search"])
 def test_find_returns_all_matches_or_fails(asking, stand_in, path):
     assert asking().find(["lofar:L*"]) == {L1, L2}
@@ -556,7 +266,6 @@ def test_find_returns_all_matches_or_fails(asking, stand_in, path):
             asking().find(["lofar:L*"])
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [
@@ -578,7 +287,6 @@ def test_find_lists_files_only_for_archives_of_which_it_knows_the_begin(asking, 
     assert found == ({Did("lofar:L775619_SB00_uv.MS_76a2361e.tar")} if name else set())
 
 
-@pytest.mark.outside
 def test_a_rucio_cfg_of_another_user_is_ignored(asking, tmp_path, monkeypatch):
     broken = tmp_path / "rucio.cfg"
     broken.write_text("no section = here\n")
@@ -597,7 +305,6 @@ def by_query(answers: dict[str, Answer], other: Answer) -> Answer:
     return lambda request: answers.get(request.path.partition("?")[2], other)(request)
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(("datasets", "asked_alone"), [(3, 3), (30, 0)])
 def test_rules_of_many_datasets_are_queried_together_and_once(asking, stand_in, datasets, asked_alone):
     names = [f"M{n}" for n in range(datasets)]
@@ -610,7 +317,6 @@ def test_rules_of_many_datasets_are_queried_together_and_once(asking, stand_in, 
     assert sum(path.startswith("/rules/rule-") for path in stand_in.asked) == asked_alone
 
 
-@pytest.mark.outside
 def test_only_complete_datasets_are_seen_if_rules_cannot_be_queried(asking, stand_in):
     stand_in.holdings = {L1: HERE, "lofar:M1": {"UK-DISK": "staging"}}
     lock = {"scope": "lofar", "rse": "UK-DISK"}
@@ -624,7 +330,6 @@ def test_only_complete_datasets_are_seen_if_rules_cannot_be_queried(asking, stan
     assert "HTTP 500" in readings[Did("lofar:M1")].reason
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("fault", [body("", status=500), body("", status=403), HTML, json_lines()])
 def test_a_rule_that_cannot_be_read_concerns_its_dataset_only(asking, stand_in, fault):
     half_way(stand_in, "M0", "M1", "M2")
@@ -633,7 +338,6 @@ def test_a_rule_that_cannot_be_read_concerns_its_dataset_only(asking, stand_in, 
     assert [isinstance(readings[did], Seen) for did in sorted(readings)] == [True, False, True]
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("fault", [body("", status=500), body("", status=403), HTML])
 def test_a_rule_that_cannot_be_read_again_ends_when_it_did(asking, stand_in, fault):
     soon = (system_clock() + timedelta(hours=1)).strftime("%a, %d %b %Y %H:%M:%S UTC")
@@ -646,14 +350,12 @@ def test_a_rule_that_cannot_be_read_again_ends_when_it_did(asking, stand_in, fau
     assert catalogue.read({L1}).readings[L1].replicas[0].state is PARTIAL
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("size", [None, 0])
 def test_a_count_without_bytes_takes_no_size_away(asking, stand_in, size):
     stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "name": "L1", "bytes": size})
     assert asking().read({L1}).readings[L1].bytes_total == 4000
 
 
-@pytest.mark.outside
 def test_all_rules_are_read_again_if_the_server_cannot_list_changes(asking, stand_in):
     half_way(stand_in, "M1")
     catalogue = asking(twins_every=None)
@@ -684,7 +386,6 @@ def counted_at(stand_in: StandIn) -> list[str]:
     return asked
 
 
-@pytest.mark.outside
 def test_what_is_due_to_be_counted_anew_stays_seen_while_the_budget_is_spent(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     catalogue = asking(twins_every=None, deep_calls=2, verify_every=timedelta(0))
@@ -692,7 +393,6 @@ def test_what_is_due_to_be_counted_anew_stays_seen_while_the_budget_is_spent(ask
     assert Counter(counted_at(stand_in)) == {"M0": 2, "M1": 2, "M2": 1, "M3": 1}
 
 
-@pytest.mark.outside
 def test_changed_datasets_are_counted_before_due_ones(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     catalogue = asking(twins_every=None, deep_calls=2, verify_every=timedelta(0))
@@ -706,7 +406,6 @@ def test_changed_datasets_are_counted_before_due_ones(asking, stand_in):
     assert counted_at(stand_in) == ["M1", "M2"]
 
 
-@pytest.mark.outside
 def test_a_tenth_of_the_budget_is_for_what_is_due_however_much_else_there_is_to_count(asking, stand_in):
     first = whole(stand_in, "A0", "A1")
     catalogue = asking(twins_every=None, deep_calls=10, verify_every=timedelta(0), calls_per_second=1000)
@@ -717,7 +416,6 @@ def test_a_tenth_of_the_budget_is_for_what_is_due_however_much_else_there_is_to_
     assert counted_at(stand_in)[0] == "A0"
 
 
-@pytest.mark.outside
 def test_a_dataset_that_a_job_missed_is_counted_in_the_next_poll(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     catalogue = asking(twins_every=None, verify_every=timedelta(hours=1))
@@ -730,7 +428,6 @@ def test_a_dataset_that_a_job_missed_is_counted_in_the_next_poll(asking, stand_i
     ]
 
 
-@pytest.mark.outside
 def test_missed_datasets_get_half_of_the_budget_and_stay_seen_until_they_are_counted(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     catalogue = asking(twins_every=None, deep_calls=4, verify_every=timedelta(hours=1))
@@ -742,14 +439,6 @@ def test_missed_datasets_get_half_of_the_budget_and_stay_seen_until_they_are_cou
     ]  # fmt: skip
 
 
-def test_settings_do_not_show_the_password(tmp_path):
-    settings = RucioSettings(
-        name="r", url="http://r", account="a", password="a-secret-word", token_dir=tmp_path
-    )
-    assert "a-secret-word" not in repr(settings)
-
-
-@pytest.mark.outside
 def test_a_deleted_storage_element_has_no_site_and_is_not_queried(asking, stand_in):
     gone = {"rse": "UK-OLD", "rse_type": "DISK", "deleted": True}
     stand_in.answers["/rses/"] = json_lines({"rse": "UK-DISK", "rse_type": "DISK", "deleted": False}, gone)

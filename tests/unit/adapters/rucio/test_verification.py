@@ -7,12 +7,11 @@ from functools import partial
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue
-from adapters.rucio.session.queries import FailedQueries
-from adapters.rucio.session.transport import NotFound
-from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import DatasetState, Did, Seen
 from testbed.rucio_standin import FILES, RucioStandIn
-from tests.factories import HOUR, L1, L2, MINUTE, NOON
+from tests.factories import HOUR, MINUTE, NOON
+
+pytestmark = pytest.mark.outside
 
 DIDS = [Did(f"lofar:L{n:02}") for n in range(40)]
 USUAL = {"verify_every": 10 * MINUTE}
@@ -62,7 +61,6 @@ def turned(asking):
     return partial(Turned, asking)
 
 
-@pytest.mark.outside
 def test_polls_at_rest_verify_a_part_of_all_counts_once_in_the_time(turned, stand_in):
     catalogue = turned()
     catalogue.states()
@@ -75,7 +73,6 @@ def test_polls_at_rest_verify_a_part_of_all_counts_once_in_the_time(turned, stan
     assert {*counted[9], *counted[10]} == {did[6:] for did in DIDS}
 
 
-@pytest.mark.outside
 def test_file_that_went_bad_without_a_recount_is_found_by_verifying(turned, stand_in):
     catalogue = turned()
     catalogue.states()
@@ -88,7 +85,6 @@ def test_file_that_went_bad_without_a_recount_is_found_by_verifying(turned, stan
     )
 
 
-@pytest.mark.outside
 def test_poll_counts_all_if_verify_every_is_zero(turned, stand_in):
     catalogue = turned(verify_every=timedelta(0))
     for _ in range(3):
@@ -96,7 +92,6 @@ def test_poll_counts_all_if_verify_every_is_zero(turned, stand_in):
         assert len(stand_in.take_counted()) == len(DIDS)
 
 
-@pytest.mark.outside
 def test_dataset_whose_count_fails_is_asked_less_and_less_and_is_back_when_another_is(turned, stand_in):
     stand_in.sick = "/L07/datasets"
     catalogue, counted = turned(), []
@@ -106,24 +101,6 @@ def test_dataset_whose_count_fails_is_asked_less_and_less_and_is_back_when_anoth
     assert counted == [1, 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0]
     stand_in.sick = "nothing"
     assert any(catalogue.states()[DIDS[7]] for _ in range(6))
-
-
-def test_failed_queries_wait_longer_each_time_until_one_is_answered():
-    failed, away = FailedQueries(), CatalogueUnreachable("rucio", "away")
-    keys = [("count", L1), ("name", L1), ("count", L2)]
-    for _ in range(9):
-        failed.add(keys[0], away, NOON)
-    failed.add(keys[1], away, NOON)
-    failed.add(keys[2], NotFound("rucio", "no such dataset"), NOON)
-    waits = (timedelta(), timedelta(seconds=31), HOUR - MINUTE, HOUR)
-    assert [failed.error_of(keys[0], NOON + wait) for wait in waits] == [away, away, away, None]
-    assert [failed.error_of(keys[1], NOON + wait) for wait in waits] == [away, None, None, None]
-    assert failed.error_of(keys[2], NOON) is None
-    failed.remove(keys[1])
-    assert failed.error_of(keys[0], NOON) is None
-    failed.forget_all_but({L2})
-    failed.add(keys[0], away, NOON)
-    assert failed.error_of(keys[0], NOON + MINUTE) is None
 
 
 def remembered(part: object) -> set[object]:
@@ -137,7 +114,6 @@ def remembered(part: object) -> set[object]:
     return found
 
 
-@pytest.mark.outside
 def test_dataset_that_no_job_needs_any_longer_is_forgotten_everywhere(turned, stand_in):
     catalogue, left = turned(twins_every=HOUR), DIDS[8]
     stand_in.sick = "L09"
@@ -147,7 +123,6 @@ def test_dataset_that_no_job_needs_any_longer_is_forgotten_everywhere(turned, st
     assert set(DIDS) & remembered(catalogue.catalogue) == {left}
 
 
-@pytest.mark.outside
 def test_rules_of_datasets_that_no_job_needs_any_longer_are_forgotten(turned, stand_in):
     stand_in.holdings = {did: {"UK-DISK": "staging"} for did in DIDS}
     catalogue = turned()
@@ -173,7 +148,6 @@ class Ending(StandIn):
         return [{"scope": "lofar", "name": name, "rse": "UK-DISK", "state": "OK", "rule_id": f"rule-{name}"}]
 
 
-@pytest.mark.outside
 def test_rules_that_cannot_be_read_for_a_while_count_as_they_were_last_read(turned):
     with Ending() as stand_in:
         catalogue = turned(url=stand_in.url)

@@ -1,5 +1,6 @@
-"""The outcome of a write by Rucio's answer: executed, refused, or unknown."""
+"""Answers of Rucio: a write was executed, refused, or its outcome is unknown; failed queries wait."""
 
+from datetime import timedelta
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -9,14 +10,17 @@ from rucio.common.exception import ServerConnectionException
 from urllib3.exceptions import MaxRetryError, NewConnectionError, ProtocolError
 
 from adapters.rucio.session.client import _LAST_ERROR, RucioConnection, _describe_error
+from adapters.rucio.session.queries import FailedQueries
 from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.session.transport import (
+    NotFound,
     WriteRefused,
     WriteUnconfirmed,
     unanswered_write_error,
     write_error,
 )
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from tests.factories import HOUR, L1, L2, MINUTE, NOON
 
 WEB_PAGE = {"Content-Type": "text/html", "Content-Length": "20"}
 CONFIRMED = {"Content-Type": "text/html; charset=utf-8", "Content-Length": "0"}
@@ -123,3 +127,21 @@ def test_connection_of_an_answer_that_breaks_off_is_closed(error, tmp_path):
     with pytest.raises(CatalogueError):
         connection.ask(call)
     assert response.raw.closed
+
+
+def test_failed_queries_wait_longer_each_time_until_one_is_answered():
+    failed, away = FailedQueries(), CatalogueUnreachable("rucio", "away")
+    keys = [("count", L1), ("name", L1), ("count", L2)]
+    for _ in range(9):
+        failed.add(keys[0], away, NOON)
+    failed.add(keys[1], away, NOON)
+    failed.add(keys[2], NotFound("rucio", "no such dataset"), NOON)
+    waits = (timedelta(), timedelta(seconds=31), HOUR - MINUTE, HOUR)
+    assert [failed.error_of(keys[0], NOON + wait) for wait in waits] == [away, away, away, None]
+    assert [failed.error_of(keys[1], NOON + wait) for wait in waits] == [away, None, None, None]
+    assert failed.error_of(keys[2], NOON) is None
+    failed.remove(keys[1])
+    assert failed.error_of(keys[0], NOON) is None
+    failed.forget_all_but({L2})
+    failed.add(keys[0], away, NOON)
+    assert failed.error_of(keys[0], NOON + MINUTE) is None
