@@ -55,8 +55,7 @@ from hydrator.reconcile.view import (
     SiteView,
 )
 from hydrator.server.app import Sources, build_app
-from hydrator.server.metrics import HttpMetrics, build_cut_counter
-from hydrator.server.middleware import AuthMiddleware
+from hydrator.server.middleware import AuthMiddleware, HttpMetrics, build_cut_counter
 from hydrator.submit import pool_config as poolconfig
 from hydrator.submit.rapthor.outlook import Outlook
 

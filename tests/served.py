@@ -7,9 +7,8 @@ from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
 from hydrator.server.app import Sources, build_app
-from hydrator.server.http_server import HttpServer
+from hydrator.server.http_server import HttpServer, TlsCertificate
 from hydrator.server.limits import ConnectionLimiter
-from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 
 

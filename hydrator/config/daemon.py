@@ -6,10 +6,9 @@ from typing import Final, Literal
 
 from pydantic import Field
 
+from hydrator.config.fields import Seconds, Section, SiteName
 from hydrator.domain.model import Site
 from hydrator.domain.sites import SiteMapping
-
-from .fields import Seconds, Section, SiteName
 
 MAX_AGE_MARGIN: Final = timedelta(minutes=15)
 """Jobs stop trusting a fact this much earlier than the daemon, before the daemon publishes UNKNOWN."""
@@ -110,6 +109,25 @@ class SitesSettings(Section):
             {Site(name): Site(site) for name, site in self.aliases.items()},
             {Site(site): frozenset(map(Site, others)) for site, others in self.reads.items()},
         )
+
+
+class RemovalGuardSettings(Section):
+    """Limits for sudden losses of datasets: after a larger loss, ads still list the missing datasets."""
+
+    site_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="share (0 to 1) of the datasets of one site; if a larger share vanishes at once, the"
+        " daemon holds the loss",
+    )
+    confirm_polls: int = Field(
+        20,
+        ge=0,
+        le=100_000,
+        description="number of further polls that must confirm a held loss before the daemon publishes"
+        " it; 0: the daemon holds no loss",
+    )
 
 
 class LogSettings(Section):

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from pydantic import Field
 
+from hydrator.config.daemon import RemovalGuardSettings
 from hydrator.domain.model import Did, parse_did
 
 from .catalogues import EXPIRY_MARGIN_HOURS, SiteCapabilitiesSettings, Source
@@ -18,7 +19,6 @@ from .fields import Section
 from .jobs import DemandSettings, JobsSettings, StorageArea, SubmitSettings
 from .network import NetworkSettings
 from .publishers import PublishSettings
-from .safety import RemovalGuardSettings
 from .staging import StagingSettings
 
 

@@ -14,13 +14,13 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
 
+from hydrator.server.middleware import HttpMetrics
+
 from .auth import Role, TokenAuthenticator
 from .handlers import AdRoute, DatasetFinder, StateGetter, StateRoutes
-from .metrics import HttpMetrics
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH
-from .pages.routes import ChangeReader, JobExplainer, PageRoutes
-from .pages.run import ClusterReader
+from .pages.routes import ChangeReader, ClusterReader, JobExplainer, PageRoutes
 from .responses import error_response
 
 

@@ -4,20 +4,56 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hydrator.server.auth import Grant, Role, TokenAuthenticator
 from hydrator.server.limits import MAX_HEAD_BYTES, RateLimiter, client_key, is_allowed_host
 from hydrator.server.pages.html import STYLE_HASH
+from hydrator.server.responses import HttpError, busy_error, error_response
 
-from .auth import Grant, Role, TokenAuthenticator
-from .metrics import HttpMetrics
-from .responses import HttpError, busy_error, error_response
+
+def build_cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
+    """Return a function that counts a closed connection, by reason."""
+    cut = Counter(
+        "hydrator_http_connections_cut",
+        "Connections that the server closed. Reason full: too many connections; slow: a slow request.",
+        ["reason"],
+        registry=registry,
+    )
+    for reason in ("full", "slow"):
+        cut.labels(reason)
+    return lambda reason: cut.labels(reason).inc()
+
+
+class HttpMetrics:
+    """Counts of requests: one series for each route and status, not for each path."""
+
+    def __init__(self, registry: CollectorRegistry, routes: list[Route]) -> None:
+        self._routes: dict[object, str] = {
+            route.endpoint: route.path.replace(":path", "") for route in routes
+        }
+        self._requests = Counter(
+            "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
+        )
+        for route in self._routes.values():
+            self._requests.labels(route, "200")
+
+    def count_request(self, scope: Scope, status: int) -> None:
+        self._requests.labels(self.route_label(scope), str(status)).inc()
+
+    def route_label(self, scope: Scope) -> str:
+        """Return the route of a request; "other" for unknown paths."""
+        return self._routes.get(scope.get("endpoint"), "other")
+
 
 MAX_URL_BYTES: Final = 8192
 REQUEST_ID_HEADER: Final = "X-Request-Id"

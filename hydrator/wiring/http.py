@@ -7,11 +7,9 @@ from prometheus_client import CollectorRegistry
 from hydrator.config import HttpServerSettings
 from hydrator.server.app import Sources, build_app
 from hydrator.server.auth import TokenAuthenticator
-from hydrator.server.http_server import HttpServer
+from hydrator.server.http_server import HttpServer, TlsCertificate
 from hydrator.server.limits import ConnectionLimiter, RateLimiter, build_allowed_hosts
-from hydrator.server.metrics import build_cut_counter
-from hydrator.server.middleware import RequestPolicy
-from hydrator.server.tls import TlsCertificate
+from hydrator.server.middleware import RequestPolicy, build_cut_counter
 
 _REQUESTS_PER_SECOND, _REQUESTS_BURST = 500, 2000
 """Of one address, and with one token: a pool of 100,000 slots needs some 350 requests a second."""

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
 from hydrator.domain.model import Site
 from hydrator.domain.text import link_to_page as links_to
-from hydrator.server.metrics import HttpMetrics, build_cut_counter
+from hydrator.server.middleware import HttpMetrics, build_cut_counter
 from testbed.debs import promtool
 from tests.factories import CAM, replica, settings_with, view_of
 from tests.pages import blocks, script

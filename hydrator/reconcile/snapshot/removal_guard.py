@@ -24,7 +24,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import chain
 
-from hydrator.config.safety import RemovalGuardSettings
+from hydrator.config.daemon import RemovalGuardSettings
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.domain.text import format_count
 

@@ -1,27 +1,103 @@
 """Overview page for people: what needs a person, shares, sites, arriving data, waiting jobs, datasets.
 
-The functions are pure: they take values and return HTML.
+The query in the page's URL selects the datasets, without a script. The functions are pure: they take values
+and return HTML.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
+from urllib.parse import urlencode
 
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
-from hydrator.domain.model import DatasetState, Did, Snapshot
+from hydrator.domain.ads.openings import describe_outlook
+from hydrator.domain.model import DatasetState, DemandEntry, Did, Snapshot
 from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import format_count, format_percent, group_pairs, shorten_list
+from hydrator.domain.units import Bytes
 from hydrator.reconcile.view import SiteView
+from hydrator.server.pages.html import format_share, render_page
+from hydrator.server.pages.site import SiteRow
 from hydrator.server.view import ServerState, view_sites
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
 
-from .filters import PER_PAGE, Selection
-from .html import format_share, render_page
-from .queued_sets import build_queued_sets
-from .site import SiteRow
+MAX_ROWS: Final = 8
+_NOT_AUTO: Final = "waits beside its data only: no job has the mode auto"
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedSets:
+    """The sets with the most waiting jobs; ``note`` says if reads are not paced, and why.
+
+    A row has the set, its size, the number of its jobs, and their prospect, empty if it is not known.
+    """
+
+    rows: Sequence[tuple[DemandEntry, Bytes | None, int, str]]
+    more_count: int
+    caption: str
+    note: str
+
+
+def build_queued_sets(state: ServerState) -> QueuedSets:
+    """Select the sets with idle jobs; while the queues are not known, those with queued or running jobs."""
+    entries = [entry for entry in state.demand.entries if entry.key]
+    counts: Mapping[str | None, int] = {entry.key: entry.job_count for entry in entries}
+    auto_keys, kind = frozenset(counts), "queued or running job"
+    if state.load:
+        groups = state.load.idle
+        counts, kind = Counter(), "job"
+        for group in groups:
+            counts[group.key] += group.job_count
+        auto_keys = frozenset(group.key for group in groups if group.is_auto)
+    named = sorted((entry for entry in entries if counts.get(entry.key)), key=attrgetter("dids"))
+    named.sort(key=lambda entry: counts[entry.key], reverse=True)
+    job_count = sum(counts[entry.key] for entry in named)
+    rows = []
+    for entry in named[:MAX_ROWS]:
+        prospect = _NOT_AUTO
+        if entry.key and entry.key in auto_keys:
+            prospect = describe_outlook(entry.key, state.openings) if state.openings else ""
+        rows.append((entry, state.snapshot.sum_bytes(entry.dids), counts[entry.key], prospect))
+    note = ""
+    if state.openings is None:
+        reason = state.knowledge.no_openings_reason if state.knowledge else None
+        note = f"The daemon does not pace reads from other sites{f': {reason}' if reason else ''}."
+    return QueuedSets(
+        rows,
+        max(0, len(named) - MAX_ROWS),
+        f"{format_count(job_count, kind)}, {format_count(len(named), 'set')}",
+        note,
+    )
+
+
+PER_PAGE: Final = 25
+_MAX_CHARS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A choice of datasets by a part of the DID; empty for all. ``page`` counts from 1."""
+
+    name_contains: str = ""
+    page: int = 1
+
+    def query_for_page(self, page: int) -> str:
+        """Return the query of another page of the same selection."""
+        find = {"find": self.name_contains} if self.name_contains else {}
+        return urlencode({**find, "page": page})
+
+
+def parse_selection(query: Mapping[str, str]) -> Selection:
+    """Parse the query in the page's URL; ignore fields that are not valid."""
+    page = query.get("page", "").strip()
+    return Selection(
+        query.get("find", "").strip()[:_MAX_CHARS],
+        max(1, int(page)) if page.isascii() and page.isdecimal() and len(page) < 8 else 1,
+    )
+
 
 MAX_CHANGES: Final = 15
 MAX_PLACES: Final = 5

@@ -1,7 +1,9 @@
-"""Routes of the pages for people, and of their script."""
+"""Routes of the pages for people, and of their script; the pages of a dataset, a run and an idle job."""
 
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 from zlib import crc32
@@ -9,26 +11,106 @@ from zlib import crc32
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hydrator.diagnostics.overview.runs import find_run, measure_progress
+from hydrator.diagnostics.overview.runs import RunProgress, count_idle_jobs, find_run, measure_progress
+from hydrator.diagnostics.problems import describe_dataset
 from hydrator.diagnostics.why.query import parse_job_number
-from hydrator.diagnostics.why.render import RenderedAnswer
+from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer
+from hydrator.domain.ads.openings import Openings, describe_outlook
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.model import Did, Site, Unseen
+from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.dataset_query import MAX_NAME_COMPARED, find_similar_sites
 from hydrator.server.limits import QuestionQueue
 from hydrator.server.middleware import client_of
+from hydrator.server.pages.html import SCRIPT, build_bar, render_page
+from hydrator.server.pages.overview import parse_selection, render_overview
+from hydrator.server.pages.site import render_site_page
 from hydrator.server.responses import HttpError, bytes_response, html_response
-from hydrator.server.view import ServerState, view_sites
+from hydrator.server.view import ServerState, view_datasets, view_sites
 
-from .dataset import render_dataset_page
-from .filters import parse_selection
-from .html import SCRIPT, render_page
-from .overview import render_overview
-from .run import CLUSTER_PATTERN, ClusterReader, render_run_page
-from .site import render_site_page
-from .why import BAD_JOB, render_why_page
+MAX_SETS: Final = 20
+"""Largest number of sets of datasets that the page lists."""
+
+
+def render_dataset_page(did: Did, server_state: ServerState, knowledge: DaemonKnowledge) -> str:
+    """Render the page of *did*."""
+    load, demand = server_state.load, server_state.demand
+    (dataset,) = view_datasets(server_state, knowledge, [did])
+    sets = sorted(
+        (entry for entry in demand.entries if did in entry.dids and entry.job_count),
+        key=lambda entry: (-entry.job_count, entry.dids),
+    )
+    return render_page(
+        "dataset.html",
+        f"Dataset {did}",
+        version=server_state.version,
+        now=server_state.now,
+        dataset=dataset,
+        note=describe_dataset(dataset, server_state.now),
+        idle_count=count_idle_jobs(did, load, demand) if load else None,
+        silent_schedds=load.unseen_reason if load else None,
+        sets=sets[:MAX_SETS],
+        more_sets=max(0, len(sets) - MAX_SETS),
+        requests=[row for row in staging.requests if row.did == did]
+        if (staging := server_state.staging)
+        else (),
+    )
+
+
+CLUSTER_PATTERN: Final = re.compile(r"[0-9]{1,10}\Z")
+ClusterReader = Callable[[int, str | None], Mapping[str, ClusterJobs | Unseen]]
+"""Reads the jobs of a cluster, at all schedds or at one; returns schedds with jobs and silent ones."""
+
+
+def render_run_page(
+    progress: RunProgress,
+    openings: Openings | None,
+    *,
+    note: str = "",
+    kind: str = "Run",
+    version: str | None = None,
+) -> str:
+    """Render the page of *progress*; *note* is a sentence that limits what it says."""
+    elsewhere_count = progress.running_count - progress.beside_count
+    idle_count = progress.job_count - progress.running_count
+    bar = build_bar({"bar": progress.beside_count, "move": elsewhere_count, "rest": idle_count})
+    rows = [(each, describe_outlook(each.key, openings) if openings else "") for each in progress.waiting]
+    return render_page(
+        "run.html",
+        f"{kind} {progress.name}",
+        version=version,
+        now=progress.as_of,
+        progress=progress,
+        rows=rows,
+        note=note,
+        bar=bar,
+    )
+
+
+BAD_JOB = "this is not a job: write 123 for a cluster, 123.4 for one job"
+
+
+def render_why_page(
+    fields: Mapping[str, str], answers: Sequence[RenderedAnswer] | str, *, now: datetime
+) -> str:
+    """Render the page with the explanations, or with the reason why an explanation is not possible.
+
+    *fields* has what the user typed into the form: ``job``, and ``schedd``, empty for all schedds.
+    """
+    job = fields.get("job", "")
+    problem, listed_answers = (answers, ()) if isinstance(answers, str) else ("", answers)
+    return render_page(
+        "why.html",
+        f"Why is job {job} idle?" if parse_job_number(job) else "Why is a job idle?",
+        now=now,
+        job=job,
+        schedd=fields.get("schedd", ""),
+        problem=problem,
+        answers=listed_answers,
+        columns=COLUMNS,
+    )
+
 
 _MAX_NAME_CHARS: Final = 500
 _MAX_FIELD_CHARS: Final = 200

@@ -13,8 +13,7 @@ from adapters.http.publisher import WebPublisher
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Snapshot
 from hydrator.server.auth import TokenAuthenticator
-from hydrator.server.http_server import HttpServer
-from hydrator.server.tls import TlsCertificate
+from hydrator.server.http_server import HttpServer, TlsCertificate
 from hydrator.server.view import ServerState
 from tests.factories import L1, NOON, ad, demand, server_state
 from tests.served import app_of

@@ -15,10 +15,9 @@ from hydrator.config import HttpServerSettings
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import Sources
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
-from hydrator.server.http_server import HttpServer
+from hydrator.server.http_server import HttpServer, TlsCertificate
 from hydrator.server.limits import MAX_CLIENTS, MAX_HEAD_BYTES, ConnectionLimiter, RateLimiter
 from hydrator.server.middleware import RequestPolicy
-from hydrator.server.tls import TlsCertificate
 from hydrator.wiring.http import build_http_server
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand, server_state

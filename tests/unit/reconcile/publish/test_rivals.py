@@ -9,9 +9,9 @@ from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.diagnostics.problems import find_problems
+from hydrator.reconcile.publish import RIVAL_WINDOW
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.rivals import RIVAL_WINDOW
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica, settings_with, view_of
 from tests.memory import MemoryCatalogue, MemoryPublisher

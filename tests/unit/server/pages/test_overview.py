@@ -15,11 +15,13 @@ from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snap
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.reconcile.view import MAX_EXAMPLES, CatalogueView, PublisherView
-from hydrator.server.pages.filters import PER_PAGE, Selection, parse_selection
 from hydrator.server.pages.overview import (
     MAX_CHANGES,
     MAX_NEEDS,
     MAX_PLACES,
+    PER_PAGE,
+    Selection,
+    parse_selection,
     render_overview,
 )
 from hydrator.server.view import ServerState

@@ -22,8 +22,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.reconcile.history import DatasetChange
-from hydrator.server.pages.routes import ChangeReader
-from hydrator.server.pages.run import ClusterReader
+from hydrator.server.pages.routes import ChangeReader, ClusterReader
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request

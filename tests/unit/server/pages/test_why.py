@@ -11,7 +11,7 @@ from hydrator.diagnostics.why.render import render_result
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
-from hydrator.server.pages.why import render_why_page
+from hydrator.server.pages.routes import render_why_page
 from hydrator.server.view import ServerState
 from tests.factories import NOON, demand, server_state
 from tests.served import server_of
