@@ -1,27 +1,33 @@
 """Store: everything that must survive a restart, in one sqlite file.
 
-The file has the state, the last changes of ads, and reports: one JSON document each. Only one daemon at a
+The file has one JSON document for each part of the state, one row for each dataset of a catalogue, the last
+changes of ads, and reports. A catalogue may have 50,000 datasets, and a poll changes few of them: so a save
+writes only the rows that changed, and the small documents whose part is another object. Only one daemon at a
 time owns a state directory. The daemon's user and root can read the file while the daemon runs
 (write-ahead log). No other user can read the file, whatever the umask is, because it contains the demand of
 users and the answers of catalogues.
 """
 
+import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, get_type_hints
 
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from hydrator.domain.errors import StateDamaged, StateError, StateUnreadable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import (
     connect,
@@ -32,13 +38,99 @@ from hydrator.state.database import (
     transaction,
 )
 
-from .saved_state import adapter, insert_rows, read_state, write_state
-
 MAX_AGE: Final = timedelta(days=31)
 """The age of the oldest change of an ad that is kept."""
 STAGING_REPORT: Final = "staging"
 """The name of the overview of staging, for :meth:`Store.load_report`."""
 T = TypeVar("T")
+
+
+_NOT_SAVED: Final[Mapping[str, Any]] = {"memories": {"__all__": {"records"}}}
+"""Fields that the documents leave out: the records have rows of their own."""
+
+
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type
+    """Return the adapter of the type *kind*; building one takes some milliseconds, so it is kept."""
+    return TypeAdapter(kind)
+
+
+@cache
+def _part_types() -> dict[str, Any]:
+    """Return the type of each part of the state, by its name."""
+    return get_type_hints(ReconcileState)
+
+
+@contextlib.contextmanager
+def decoding(table: str) -> Iterator[None]:
+    """Run the ``with`` block, which decodes rows of *table*.
+
+    Raises:
+        StateDamaged: a row cannot be decoded, because another program or a bug has changed it.
+    """
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateDamaged(f"a row of the table {table} cannot be decoded: {error!r}") from error
+
+
+def read_state(db: sqlite3.Connection) -> ReconcileState:
+    """Return the state. The caller must have begun a transaction.
+
+    Raises:
+        StateDamaged: a row cannot be decoded.
+    """
+    kinds = _part_types()
+    with decoding("part"):
+        rows = db.execute("select name, body from part")
+        state = ReconcileState(**{name: adapter(kinds[name]).validate_json(body) for name, body in rows})
+    records: dict[str, dict[Did, DatasetRecord]] = {name: {} for name in state.memories}
+    with decoding("record"):
+        for catalogue, did, body in db.execute("select catalogue, did, body from record"):
+            records[catalogue][did] = adapter(DatasetRecord).validate_json(body)
+    memories = {name: replace(memory, records=records[name]) for name, memory in state.memories.items()}
+    return replace(state, memories=memories)
+
+
+def insert_rows(db: sqlite3.Connection, table: str, rows: Collection[Sequence[object]]) -> None:
+    """Insert *rows* into *table*; each replaces the stored row with the same key."""
+    if rows:
+        marks = ", ".join("?" * len(next(iter(rows))))
+        db.executemany(f"insert or replace into {table} values ({marks})", rows)  # noqa: S608 - constant names
+
+
+def write_state(db: sqlite3.Connection, state: ReconcileState, saved: ReconcileState | None) -> None:
+    """Write what differs from *saved*, the state on disk. The caller must have begun a transaction.
+
+    If *saved* is None, what is on disk is not known: replace all of it.
+    """
+    if saved is None:
+        db.execute("delete from part")
+        db.execute("delete from record")
+    saved_memories = saved.memories if saved else {}
+    for name in saved_memories.keys() | state.memories.keys():
+        _write_records(db, name, state.memories.get(name), saved_memories.get(name))
+    for part, kind in _part_types().items():
+        value = getattr(state, part)
+        if saved is None or value is not getattr(saved, part):
+            body = adapter(kind).dump_json(value, exclude=_NOT_SAVED.get(part))
+            insert_rows(db, "part", [(part, body.decode())])
+
+
+def _write_records(
+    db: sqlite3.Connection, catalogue: str, memory: CatalogueMemory | None, saved: CatalogueMemory | None
+) -> None:
+    """Write the records of one catalogue that differ from *saved*; None for a catalogue that is not there."""
+    rows, saved_rows = (one.records if one else {} for one in (memory, saved))
+    gone = [(catalogue, did) for did in saved_rows.keys() - rows.keys()]
+    db.executemany("delete from record where catalogue = ? and did = ?", gone)
+    dump = adapter(DatasetRecord).dump_json
+    changed = [
+        (catalogue, did, dump(row, exclude={"reading"}, exclude_defaults=True).decode())
+        for did, row in rows.items()
+        if (known := saved_rows.get(did)) is not row and known != row
+    ]
+    insert_rows(db, "record", changed)
 
 
 class Store(AbstractContextManager["Store"]):
