@@ -19,6 +19,7 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, from_unix, to_unix
 from hydrator.domain.network import FindRate
 from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad
+from hydrator.domain.text import group_pairs
 from hydrator.domain.untrusted import MAX_CLOCK_SKEW
 from hydrator.reconcile.pacing import (
     JobGroup,
@@ -185,14 +186,12 @@ class _Figures:
 
     def note_starts(self, memory: PacingMemory, reads: Iterable[RunningRead]) -> None:
         """Note how long after its opening the first job of each open set started."""
-        reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
-        for read in reads if memory.leases else ():
-            reads_of[read.key].append(read)
+        reads_of = group_pairs((read.key, read) for read in reads)
         used, self._used_leases = self._used_leases, set()
         for group, lease in memory.leases.items():
             delays = [
                 read.started_at - lease.opened_at
-                for read in reads_of[group.key]
+                for read in reads_of.get(group.key, ())
                 if read.destination in lease.openings and read.started_at >= lease.opened_at
             ]
             if delays:

@@ -36,6 +36,7 @@ from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason
 from hydrator.domain.model import Site
 from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
+from hydrator.domain.text import group_pairs
 
 Holders = tuple[Site, ...]
 """The sites that have the same bytes on disk."""
@@ -352,8 +353,10 @@ class _Round:
         self._pool, self._now = pool, now
         self._interval, self._lateness, self._room = interval, lateness, interval + lateness
         self._round = memory.round + 1
-        self._slots: defaultdict[Site, list[SlotGroup]] = defaultdict(list)
-        self._cores: defaultdict[Site, float] = defaultdict(float)
+        self._slots = group_pairs((slots.site, slots) for slots in pool.slots if slots.count > 0)
+        self._cores = {
+            site: sum(each.total.cpus * each.count for each in groups) for site, groups in self._slots.items()
+        }
         self._kinds: dict[tuple[tuple[Holders, ...], Resources], _AlikeJobs] = {}
         self._jobs: dict[JobGroup, _Jobs] = {}
         self._links: defaultdict[Site | None, _Link] = defaultdict(_Link)  # by source
@@ -364,18 +367,13 @@ class _Round:
         self._backlog: Counter[Site] = Counter()
         self._waiting_cores: defaultdict[Site, float] = defaultdict(float)  # by home
         self._local_cores: defaultdict[Site, float] = defaultdict(float)  # of free slots, kept for local jobs
-        self._reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
         self._count_free = cache(self._count_free_slots)
         self._list_sources = cache(self._find_sources)
         self._wait_seconds = cache(self._compute_wait_seconds)
         self._list_useful = cache(self._find_useful)
-        for group in pool.slots:
-            if group.count > 0:
-                self._slots[group.site].append(group)
-                self._cores[group.site] += group.total.cpus * group.count
         reads = _add_ended(pool, memory.reads)
+        self._reads_of = group_pairs((read.key, read) for read in reads)
         for read in reads:
-            self._reads_of[read.key].append(read)
             self._links[read.source].reads.append(read)
         self._count_jobs(memory)
         for link in self._links.values():

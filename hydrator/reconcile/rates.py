@@ -22,7 +22,7 @@ This module is pure: no socket, no clock.
 """
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -33,6 +33,7 @@ from statistics import median_low
 from hydrator.config.network import NetworkSettings
 from hydrator.domain.model import Site
 from hydrator.domain.network import Rate, TransferOrigin, TransferSample
+from hydrator.domain.text import group_pairs
 from hydrator.domain.untrusted import MAX_CLOCK_SKEW
 
 MIN_BYTES = 100_000_000
@@ -48,6 +49,8 @@ MAX_SAMPLES_OF_LINK = 200
 MAX_SAMPLES = 10_000
 """Samples that are kept in all: 1 to 2 MB on disk."""
 MAX_READERS = 10_000.0
+Pair = tuple[Site, Site]
+"""Source and destination."""
 
 
 def is_plausible(sample: TransferSample, sites: AbstractSet[Site], now: datetime) -> bool:
@@ -64,18 +67,13 @@ def is_plausible(sample: TransferSample, sites: AbstractSet[Site], now: datetime
 
 
 def select_samples(
-    samples: Iterable[TransferSample],
-    sites: AbstractSet[Site],
-    now: datetime,
-    *,
-    max_samples: int = MAX_SAMPLES,
+    samples: Iterable[TransferSample], sites: AbstractSet[Site], now: datetime
 ) -> tuple[TransferSample, ...]:
     """Return the samples to keep, oldest first: plausible, each once, and few of each user and link.
 
     The result does not depend on the order of *samples*. Of too many samples the newest are kept.
     """
-    of_user: defaultdict[tuple[str, Site, Site, int], int] = defaultdict(int)
-    of_link: defaultdict[tuple[Site, Site], int] = defaultdict(int)
+    of_user, of_link = Counter[tuple[str, Site, Site, int]](), Counter[Pair]()
     selection: list[TransferSample] = []
     for sample in sorted({each for each in samples if is_plausible(each, sites, now)}, key=_newest_first):
         link = (sample.source, sample.destination)
@@ -83,7 +81,7 @@ def select_samples(
         if (
             of_user[group] < MAX_SAMPLES_OF_USER
             and of_link[link] < MAX_SAMPLES_OF_LINK
-            and len(selection) < max_samples
+            and len(selection) < MAX_SAMPLES
         ):
             of_user[group] += 1
             of_link[link] += 1
@@ -104,16 +102,10 @@ def count_readers(samples: Sequence[TransferSample]) -> list[TransferSample]:
     count, because their owners may have invented them. Reads that no sample shows are not counted, so the
     number is a lower bound.
     """
-    by_source: defaultdict[Site, list[TransferSample]] = defaultdict(list)
-    for sample in samples:
-        by_source[sample.source].append(sample)
     readers: dict[TransferSample, float] = {}
-    for others in by_source.values():
+    for others in group_pairs((each.source, each) for each in samples).values():
         records = _Load([each for each in others if each.origin is TransferOrigin.SCHEDD])
-        reports: defaultdict[str, list[TransferSample]] = defaultdict(list)
-        for each in others:
-            if each.origin is not TransferOrigin.SCHEDD:
-                reports[each.user].append(each)
+        reports = group_pairs((one.user, one) for one in others if one.origin is not TransferOrigin.SCHEDD)
         own = {user: _Load(reported) for user, reported in reports.items()}
         for each in others:
             mean = records.mean_during(each) + (own[each.user].mean_during(each) if each.user in own else 0.0)
@@ -150,9 +142,6 @@ MIN_SAMPLES = 3
 WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=7))
 BYTES_PER_GBIT = 125e6
 
-Pair = tuple[Site, Site]
-"""Source and destination."""
-
 
 class RateTable:
     """The rates of all pairs of sites at one moment; every thread may read it.
@@ -171,11 +160,8 @@ class RateTable:
         counted = count_readers(
             [each for each in samples if each.bytes >= MIN_BYTES and each.ended_at <= now + MAX_CLOCK_SKEW]
         )
-        by_pair: defaultdict[Pair, list[TransferSample]] = defaultdict(list)
-        by_source: defaultdict[Site, list[TransferSample]] = defaultdict(list)
-        for sample in counted:
-            by_pair[sample.source, sample.destination].append(sample)
-            by_source[sample.source].append(sample)
+        by_pair = group_pairs(((each.source, each.destination), each) for each in counted)
+        by_source = group_pairs((each.source, each) for each in counted)
         self.default = Rate(network.default_gbit_per_second * BYTES_PER_GBIT, "[network] default")
         self._links = {
             (link.source, link.destination): Rate(link.gbit_per_second * BYTES_PER_GBIT, "[[network.links]]")
@@ -227,7 +213,5 @@ def link_rate(sample: TransferSample) -> float:
 
 
 def _median_over_users(samples: Sequence[TransferSample]) -> float:
-    rates: defaultdict[str, list[float]] = defaultdict(list)
-    for sample in samples:
-        rates[sample.user].append(link_rate(sample))
+    rates = group_pairs((sample.user, link_rate(sample)) for sample in samples)
     return median_low(median_low(each) for each in rates.values())

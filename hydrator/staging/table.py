@@ -16,7 +16,7 @@ is listed, and not in the table  the table was lost: it gets a row, and counts
 """
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -34,7 +34,7 @@ from hydrator.domain.staging_ports import (
     StagingOrder,
     StagingQuery,
 )
-from hydrator.domain.text import format_count, format_duration
+from hydrator.domain.text import format_count, format_duration, group_pairs
 from hydrator.reconcile.state import CommandSource
 
 from .view import KEEP_NEEDS, CatalogueFacts, LiveNeeds
@@ -229,11 +229,7 @@ class Table:
     @cached_property
     def stages(self) -> Mapping[Did, Sequence[Request]]:
         """Return the open requests that bring data, by dataset."""
-        found = defaultdict[Did, list[Request]](list)
-        for one in self.requests:
-            if one.kind is StagingKind.STAGE:
-                found[one.did].append(one)
-        return found
+        return group_pairs((one.did, one) for one in self.requests if one.kind is StagingKind.STAGE)
 
     @cached_property
     def taken(self) -> Counter[Site | None]:

@@ -1,6 +1,5 @@
 """View: the live jobs that need datasets, and the facts of one cycle as staging needs them. Pure."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -14,7 +13,7 @@ from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Fact, Site, Unseen, parse_did
 from hydrator.domain.ports import DataNeed
 from hydrator.domain.staging_ports import ExistingRule, StagingAnswer, StagingQuery
-from hydrator.domain.text import format_duration, shorten_list
+from hydrator.domain.text import format_duration, group_pairs, shorten_list
 
 if TYPE_CHECKING:  # the commands load this module, and need nothing of the cycle itself
     from hydrator.reconcile.result import CycleReport
@@ -52,11 +51,7 @@ class LiveNeeds:
     @cached_property
     def by_did(self) -> Mapping[Did, Sequence[DataNeed]]:
         """Return the needs by dataset."""
-        found: dict[Did, list[DataNeed]] = {}
-        for need in self.needs:
-            for did in need.dids:
-                found.setdefault(did, []).append(need)
-        return found
+        return group_pairs((did, need) for need in self.needs for did in need.dids)
 
     @property
     def is_complete(self) -> bool:
@@ -208,11 +203,9 @@ class CatalogueFacts:
 
     def keep(self, query: StagingQuery, answer: StagingAnswer, now: datetime) -> None:
         """Keep *answer* to *query*."""
-        rules = defaultdict[Did, list[ExistingRule]](list)
-        for rule in answer.rules:
-            rules[rule.did].append(rule)
+        rules = group_pairs((rule.did, rule) for rule in answer.rules)
         for did in query.dids - answer.unread.keys():
-            self.known[did] = Known(now, tuple(rules[did]), answer.sizes.get(did))
+            self.known[did] = Known(now, tuple(rules.get(did, ())), answer.sizes.get(did))
         self.answer, self.listed_at = answer, now if query.lists_all else self.listed_at
 
     def rules_of(self, did: Did) -> tuple[ExistingRule, ...]:

@@ -27,7 +27,7 @@ from hydrator.domain.model import (
     Unseen,
     add_time,
 )
-from hydrator.domain.text import matches_any
+from hydrator.domain.text import group_pairs, matches_any
 
 from .memory import CatalogueMemory, DatasetRecord
 
@@ -144,10 +144,11 @@ def find_read_times(memories: Mapping[str, CatalogueMemory]) -> dict[Site, datet
 
 
 def _unseen_reasons(memories: Mapping[str, CatalogueMemory]) -> dict[Did, str]:
-    reasons: dict[Did, list[str]] = {}
-    for catalogue, memory in sorted(memories.items()):
-        for did, reason in memory.unseen_reasons.items():
-            reasons.setdefault(did, []).append(f"{catalogue}: {reason}")
+    reasons = group_pairs(
+        (did, f"{catalogue}: {reason}")
+        for catalogue, memory in sorted(memories.items())
+        for did, reason in memory.unseen_reasons.items()
+    )
     return {did: "; ".join(texts) for did, texts in sorted(reasons.items())}
 
 
@@ -183,10 +184,8 @@ def _find_misspellings(
 
 def _find_case_collisions(existing_dids: Mapping[Did, frozenset[Did]]) -> tuple[tuple[Did, ...], ...]:
     names = existing_dids.keys() | frozenset[Did]().union(*existing_dids.values())
-    alike: dict[str, list[Did]] = {}
-    if len({did.lower() for did in names}) < len(names):  # rare
-        for did in sorted(names):
-            alike.setdefault(did.lower(), []).append(did)
+    has_alike = len({did.lower() for did in names}) < len(names)  # rare
+    alike = group_pairs((did.lower(), did) for did in sorted(names)) if has_alike else {}
     return tuple(tuple(dids) for _, dids in sorted(alike.items()) if len(dids) > 1)
 
 

@@ -12,6 +12,7 @@ from hydrator.config.network import NetworkSettings
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.reconcile.rates import (
+    MAX_SAMPLES,
     MAX_SAMPLES_OF_LINK,
     MAX_SAMPLES_OF_USER,
     MIN_BYTES,
@@ -225,8 +226,18 @@ def test_kept_samples_do_not_depend_on_the_order_and_come_once():
     many = [sample(10 + n % 7, n * MIN, job=f"{n}.0", user="abcde"[n % 5]) for n in range(60)]
     shuffled = [*many, *many]
     random.Random(1).shuffle(shuffled)
-    kept = select_samples(many, SITES, NOON, max_samples=30)
-    assert select_samples(shuffled, SITES, NOON, max_samples=30) == kept
-    assert len(kept) == 30
+    kept = select_samples(many, SITES, NOON)
+    assert select_samples(shuffled, SITES, NOON) == kept == select_samples(kept, SITES, NOON)
     assert [each.ended_at for each in kept] == sorted(each.ended_at for each in kept)
-    assert select_samples(kept, SITES, NOON, max_samples=30) == kept
+
+
+def test_of_too_many_samples_the_newest_are_kept():
+    sites = [Site(f"S{n}") for n in range(60)]
+    many = [
+        sample(10, timedelta(seconds=n), source=site, user=f"u{n}")
+        for site in sites
+        for n in range(MAX_SAMPLES_OF_LINK)
+    ]
+    kept = select_samples(many, SITES.union(sites), NOON)
+    assert len(kept) == MAX_SAMPLES
+    assert kept[0].ended_at == NOON - timedelta(seconds=MAX_SAMPLES // len(sites))
