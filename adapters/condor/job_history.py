@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
 
-from hydrator.domain.model import Site, Unseen, from_unix
+from hydrator.domain.model import Site, Unseen, to_unix
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.ports import Clock, EndedJobs, StepReporter, take_turns
 from hydrator.domain.untrusted import valid_integer, valid_number, valid_time
@@ -180,7 +180,7 @@ class HistoryRounds(ScheddRounds):
         """
         last = self._last_job_ids.get(schedd)
         # the newest job of any age: if no job ended lately, each call would read the jobs of 11 days again
-        newest = [] if last else self._client.outcomes(schedd, from_unix(0), (), max_jobs=1)
+        newest = [] if last else self._client.outcomes(schedd, 0, (), max_jobs=1)
         ended = self._query_outcomes(schedd, self._begin_at - FIRST_PERIOD, last)
         for buffer in self._buffers:
             buffer.add({schedd: ended.jobs})
@@ -198,11 +198,11 @@ class HistoryRounds(ScheddRounds):
     ) -> EndedJobs:
         jobs = self._client.outcomes(
             schedd,
-            since,
+            to_unix(since),
             self._site_attributes,
             after_job_id=after_job_id,
             max_jobs=self._max_jobs,
-            ended_before=before,
+            ended_before=to_unix(before) if before else None,
         )
         rows = tuple({**job, "read_bytes": _sum_reads(job)} for job in jobs)
         return EndedJobs(rows, is_complete=len(jobs) < self._max_jobs)
@@ -285,7 +285,7 @@ class TransferRecords(ScheddRounds):
     def _query(self, client: QueueClient, schedd: str) -> Sequence[Ad]:
         now = self._clock()
         since = self._answered_at.get(schedd, self._begin_at) - OVERLAP
-        rows = client.read_transfer_records(schedd, since, self._site_attributes)
+        rows = client.read_transfer_records(schedd, to_unix(since), self._site_attributes)
         self._answered_at[schedd] = now
         return rows
 

@@ -15,6 +15,7 @@ import pytest
 from adapters.condor.bindings.client import CondorClient
 from adapters.condor.bindings.process import CondorSettings
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
+from hydrator.domain.model import to_unix
 from tests.contracts.publisher import site_ad
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(
         return sorted(text for row in rows for text in row["misses"] if unique in text)
 
     def ended_jobs(since: datetime) -> list[str]:
-        return misses(client.outcomes(schedd, since, [], max_jobs=1000))
+        return misses(client.outcomes(schedd, to_unix(since), [], max_jobs=1000))
 
     def job(misses: str) -> str:
         return f"{NEVER_RUNS}\n+ChirpDataLocalityMisses = {misses}\nqueue"

@@ -9,11 +9,12 @@ In a value, ``undefined`` and ``error`` are members of an integer enumeration.
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
 from hydrator.domain.ads import contract
+from hydrator.domain.daemon_probe import DaemonKind
 
 Ad = dict[str, Any]
 """Attributes of an ad, or fields of a row, as JSON."""
@@ -166,8 +167,13 @@ class Bindings:
             "allowed": self.scalar(ad, "AuthorizationSucceeded") is True,
         }
 
-    def config_of(self, daemon: str, names: Sequence[str], name: str | None) -> dict[str, str | None]:
-        """Return configuration values of *daemon*; None for a value that *daemon* does not have."""
+    def config_of(
+        self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
+    ) -> dict[str, str | None]:
+        """Return configuration values of *daemon*, None for an undefined value; it must authorize READ.
+
+        *name* selects one of several daemons, a collector by its address; None takes the first daemon.
+        """
         config = self.htcondor.RemoteParam(self.locate(daemon, name))
         spelling = {key.upper(): key for key in config}
         values = {key: config[spelling[key.upper()]] for key in names if key.upper() in spelling}
@@ -181,8 +187,11 @@ class Bindings:
         home = os.path.expanduser("~/.condor/tokens.d")  # noqa: PTH111 - HTCondor's default, as text
         return [folder or home for folder in folders if folder or os.geteuid() != 0]
 
-    def parse(self, expressions: Mapping[str, str]) -> None:
-        """Raise CallError unless each text is a ClassAd expression, both without and with parentheses."""
+    def check_expressions(self, expressions: Mapping[str, str]) -> None:
+        """Raise CallError unless each text is a ClassAd expression, both without and with parentheses.
+
+        The message names the text by its key.
+        """
         for description, text in expressions.items():
             self.parse_expression(text, description)
             self.parse_expression(f"({text})", description)

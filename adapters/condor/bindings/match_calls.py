@@ -385,7 +385,7 @@ class MatchCalls(Bindings):
 
     # the job
 
-    def jobs(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
+    def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
         """Return the jobs of a cluster, or one job, in groups of alike jobs: the ids and the first job's ad.
 
         Groups beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes that distinguish kinds.
@@ -421,18 +421,16 @@ class MatchCalls(Bindings):
             for ad in queue.query(_job_constraint(cluster, procs[0]))
         ]
 
-    def find_ended_job(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """Return the ad of a job, or of a cluster's last job, from the history; empty without such a job."""
-        queue = self.schedd(schedd)
+    def find_ended_job(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
+        """Return the ad of a job, or of a cluster's last job, from the history; None without such a job."""
         names = [*ENDED_JOB_ATTRIBUTES, *START_ATTRIBUTES, contract.REQUIRED_DATASETS]
-        return [
-            {
+        for ad in self.schedd(schedd).history(_job_constraint(cluster, proc), names, 1):
+            return {
                 **self.scalars(ad, ENDED_JOB_ATTRIBUTES),
                 **read_start(ad, schedd),
                 "datasets": read_strings(ad, contract.REQUIRED_DATASETS),
             }
-            for ad in queue.history(_job_constraint(cluster, proc), names, 1)
-        ]
+        return None
 
     # the match
 
@@ -441,10 +439,35 @@ class MatchCalls(Bindings):
         job: Mapping[str, str],
         facts: Sequence[str],
         site_attributes: Sequence[str],
-        atomic_attributes: Sequence[str],
-        flock: Sequence[str],
+        *,
+        atomic_attributes: Sequence[str] = (),
+        flock: Sequence[str] = (),
     ) -> Ad:
-        """See :meth:`adapters.condor.bindings.client.MatchClient.evaluate_match`."""
+        """Evaluate the match of a job with every slot, clause by clause, with the library of the negotiator.
+
+        Query all configured collectors; at least one must answer. Omit dynamic slots, which jobs already
+        use, and data slots, on which HTCondor 25 keeps common input files.
+
+        Args:
+            job: the text of each attribute's expression.
+            facts: further expressions to evaluate for each group of alike slots; MY is the job.
+            site_attributes: slot attributes with the site; the first that a slot has gives its site.
+            atomic_attributes: attributes of the job that stay one clause, even if their expressions have
+                several clauses.
+            flock: collectors of the pools to which the job's schedd flocks. Groups of slots there have a
+                ``pool``.
+
+        Returns:
+            ``unreachable_pools``: by collector of *flock*, the reason why it did not answer.
+            ``clauses``: the texts that Requirements joins by ``&&``. ``requests``: by resource, the value
+            of ``RequestCpus`` and so on. ``groups``: alike slots with their number ``slots``, ``site``,
+            ``advertised_site`` (DataLocalitySite), ``generation``, ``state``, ``partitionable``, ``theirs``
+            (the slots' own clauses), ``job_values`` and ``slot_values`` ("true", "false", "undefined" or
+            "error", in the order of the clauses) and ``matches``. Groups of partitionable slots also have
+            ``job_values_empty`` and ``slot_values_empty``: the values if no resource of the slot were in use.
+            ``facts`` has the values of *facts*, None if a value is not a scalar. ``largest_resources`` is the
+            most that one slot of the group has of each resource.
+        """
         match = JobMatch(self.classad, self._build_job_ad(job), facts, site_attributes, atomic_attributes)
         attributes = match.collect_slot_attributes()
 

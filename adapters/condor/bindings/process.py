@@ -25,7 +25,7 @@ MAX_CALLS_OF_CHILD = 10_000
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child then queries another collector first, if any."""
 LOCAL_CALLS = {
-    "parse": "the ClassAd parser",
+    "check_expressions": "the ClassAd parser",
     "token_folders": "HTCondor's configuration",
 }
 """Calls that contact no daemon, each with the part that answers it, as messages name it."""
@@ -123,9 +123,9 @@ class ProcessClient:
 
     def token_folders(self) -> list[Path]:
         """Return the folders where HTCondor looks for IDTOKENS, without contacting a daemon."""
-        return [Path(folder) for folder in self._call("token_folders")]
+        return [Path(folder) for folder in self.call("token_folders")]
 
-    def _call(self, call: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
+    def call(self, call: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
         """Make one call in the child process; the values in *args* must have a JSON form."""
         seconds = self._settings.timeout.total_seconds() * TIMEOUT_FACTORS.get(call, 1)
         try:

@@ -386,9 +386,10 @@ class ScheddCalls(LoadCalls):
     """Queries of the pool's schedds, and edits of their jobs."""
 
     def schedds(self) -> list[Ad]:
-        """Return name, machine and version of every schedd that the collector lists."""
+        """Return name, version and counts of jobs of the schedds that the collector lists, by name."""
         counts = ("TotalIdleJobs", "TotalRunningJobs", "MaxJobsRunning")
-        return self.query_scalars("Schedd", ("Name", "Machine", "CondorVersion", *counts))
+        ads = self.query_scalars("Schedd", ("Name", "Machine", "CondorVersion", *counts))
+        return sorted((ad for ad in ads if ad["Name"]), key=lambda ad: str(ad["Name"]))
 
     # queued jobs
 
@@ -456,12 +457,13 @@ class ScheddCalls(LoadCalls):
         self,
         schedd: str,
         since: int,
-        after_job_id: str | None,
-        max_jobs: int,
         site_attributes: Sequence[str],
+        *,
+        after_job_id: str | None = None,
+        max_jobs: int,
         ended_before: int | None = None,
     ) -> list[Ad]:
-        """Return jobs that ended from *since* until before *ended_before* (Unix s).
+        """Return jobs that ended from *since* until before *ended_before* (Unix s), *max_jobs* at most.
 
         Without *ended_before* also those whose end is not a time, so that they can be counted.
 
@@ -469,6 +471,13 @@ class ScheddCalls(LoadCalls):
         queue, and the schedd reads it backwards. The schedd stops at the job *after_job_id* (a GlobalJobId),
         or at a job that ended more than MAX_COMPLETED_IN_QUEUE_SECONDS before *since*: older entries have
         no job that ended after *since*.
+
+        Returns:
+            ``GlobalJobId``, ``JobStatus``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
+            ``EnteredCurrentStatus`` (as in the job ad: any scalar or None), ``site`` (the first of
+            *site_attributes* that is recorded; None without one), ``datasets`` (None if the job names none),
+            ``key``, and whether it ``is_of_cluster``, ``asked`` (DataLocalityStart) and ``start``
+            (MATCH_EXP_DataLocalityStart; any literal, or None), ``User``, ``misses`` and ``reads``.
         """
         queue = self.schedd(schedd)
         machine_attributes = _machine_attributes(site_attributes)
@@ -530,7 +539,13 @@ class TransferCalls(Bindings):
     """Queries of finished transfers."""
 
     def read_transfer_records(self, schedd: str, since: int, site_attributes: Sequence[str]) -> list[Ad]:
-        """Return the records of input transfers and of ended runs that are newer than *since* (Unix s)."""
+        """Return the records of input transfers and of ended runs that are newer than *since* (Unix s).
+
+        They are of JOB_EPOCH_HISTORY. A row of ``kind`` ``INPUT`` has ``run``, the run of a job, and its
+        ``files``; one of ``kind`` ``EPOCH`` comes at the end of the run. ``site`` is the first of
+        *site_attributes* that the schedd recorded, ``user`` the job's owner. ``run``, ``site`` and ``user``
+        are None if the record lacks them. Each file has ``host``, ``bytes``, ``seconds`` and ``ended_at``.
+        """
         machine_attributes = _machine_attributes(site_attributes)
         ads = self.schedd(schedd).jobEpochHistory(
             "true",

@@ -66,8 +66,8 @@ class Client:
         return [
             job
             for job in newer
-            if since.timestamp() <= job["EnteredCurrentStatus"]
-            and (ended_before is None or job["EnteredCurrentStatus"] < ended_before.timestamp())
+            if since <= job["EnteredCurrentStatus"]
+            and (ended_before is None or job["EnteredCurrentStatus"] < ended_before)
         ][:max_jobs]
 
     def _ask(self, schedd):

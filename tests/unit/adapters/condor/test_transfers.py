@@ -57,7 +57,7 @@ class Client:
 
     def __init__(self, **rows: list) -> None:
         self.rows = rows
-        self.since: list[object] = []
+        self.since: list[int] = []
 
     def schedds(self):
         return [{"Name": name} for name in ("ap1", "ap2")]
@@ -139,7 +139,7 @@ def test_schedd_that_fails_is_named_and_asked_for_the_same_time_again():
     now[0] += timedelta(hours=1)
     log.read_samples()
     start, ap1 = NOON - timedelta(days=1, minutes=5), NOON + timedelta(minutes=55)
-    assert client.since == [start] * 4 + [ap1, start]
+    assert client.since == [to_unix(at) for at in [start] * 4 + [ap1, start]]
 
 
 def reports(*texts, job="1", user="alice", misses=()):

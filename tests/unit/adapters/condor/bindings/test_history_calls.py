@@ -39,7 +39,7 @@ def ended(number, age, **more):
 
 
 def ids(calls, **limits):
-    rows = calls.outcomes("ap1", NOW - 7 * DAY, limits.pop("after", None), 100, (), **limits)
+    rows = calls.outcomes("ap1", NOW - 7 * DAY, (), max_jobs=100, **limits)
     return [row["GlobalJobId"] for row in rows]
 
 
@@ -63,7 +63,7 @@ def test_job_without_an_id_has_none():
 
 
 def test_query_ends_at_the_job_that_was_the_last_one_before():
-    assert ids(History(ended(1, DAY), ended(2, DAY), ended(3, DAY)), after="ap1#2") == ["ap1#1"]
+    assert ids(History(ended(1, DAY), ended(2, DAY), ended(3, DAY)), after_job_id="ap1#2") == ["ap1#1"]
 
 
 @pytest.mark.parametrize(
@@ -80,5 +80,5 @@ def test_query_ends_at_the_job_that_was_the_last_one_before():
 )
 def test_start_of_an_ended_job_counts_if_the_schedd_wrote_it(more, start, is_own):
     written = {contract.START: ASKED, contract.START_RECORD: "local"}
-    (row,) = History(ended(12, DAY, **(written | more))).outcomes("ap1", NOW - 7 * DAY, None, 100, ())
+    (row,) = History(ended(12, DAY, **(written | more))).outcomes("ap1", NOW - 7 * DAY, (), max_jobs=100)
     assert (parse_ended_job(row).start, has_own_record(row)) == (start, is_own)

@@ -92,7 +92,7 @@ def test_no_match_looks_at_dynamic_slots_which_jobs_already_use():
     calls.classad, calls.collector_addresses = classad2, lambda: ["cm"]
     calls.query_ads = lambda kind, names, constraint, address: constraints.append(constraint) or []
     calls.evaluate_sites([{"Requirements": "true"}], SITES)
-    calls.evaluate_match({"Requirements": "true"}, (), SITES, (), ["other"])
+    calls.evaluate_match({"Requirements": "true"}, (), SITES, flock=["other"])
     assert len(constraints) == 3
     for text in constraints:
         shown = [classad2.ExprTree(text).eval(classad2.ClassAd(ad)) for ad in ({}, {"DynamicSlot": True})]
