@@ -388,7 +388,7 @@ class MatchCalls(Bindings):
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
         """Return the jobs of a cluster, or one job, in groups of alike jobs: the ids and the first job's ad.
 
-        Groups beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes that distinguish kinds.
+        Groups beyond MAX_JOB_GROUPS have no ad.
         """
         queue = self.schedd(schedd)
         attributes = (*JOB_KIND_ATTRIBUTES, "Requirements", contract.HERE)
@@ -404,7 +404,7 @@ class MatchCalls(Bindings):
         rows: list[Ad] = []
         for procs, kind in groups[:MAX_JOB_GROUPS]:
             rows += self._full_rows(queue, cluster, procs, rejections.get(kind))
-        return rows + [_brief_row(cluster, procs, kind) for procs, kind in groups[MAX_JOB_GROUPS:]]
+        return rows + [{"procs": procs} for procs, _ in groups[MAX_JOB_GROUPS:]]
 
     def _full_rows(
         self, queue: Any, cluster: int, procs: list[int], rejection: tuple[int, str] | None
@@ -603,8 +603,3 @@ class MatchCalls(Bindings):
 
 def _job_constraint(cluster: int, proc: int | None) -> str:
     return f"ClusterId == {cluster}" + ("" if proc is None else f" && ProcId == {proc}")
-
-
-def _brief_row(cluster: int, procs: list[int], kind: JobKind) -> Ad:
-    texts = {name: text for name, text in zip(JOB_KIND_ATTRIBUTES, kind, strict=False) if text is not None}
-    return {"procs": procs, "ad": {"ClusterId": str(cluster), **texts}, "brief": True}

@@ -4,7 +4,6 @@
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,7 +15,7 @@ from hydrator.domain.ads.dataset_sets import hash_key, is_cluster_key
 from hydrator.domain.daemon_probe import DaemonProbe
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Did, to_unix
-from hydrator.domain.text import format_count, format_duration, matches_any, shorten_list
+from hydrator.domain.text import format_count, format_duration, matches_any
 
 from .explain import explain
 from .explanation import JobExplanation
@@ -83,54 +82,18 @@ class WhyQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSummary:
-    """Counts of jobs.
-
-    Attributes:
-        job_kinds: number of kinds of jobs that have no explanation of their own.
-        by_status: number of jobs of these kinds, by job status.
-        example: an idle job, else any of these jobs.
-    """
-
-    job_kinds: int = 0
-    by_status: Mapping[str, int] = field(default_factory=dict)
-    example: str | None = None
-
-    @property
-    def text(self) -> str:
-        """Return the summary as one line for people; empty without jobs."""
-        if not self.job_kinds:
-            return ""
-        states = shorten_list([f"{number} {status}" for status, number in self.by_status.items()])
-        return (
-            f"and {format_count(self.job_kinds, 'more kind')} of the cluster's jobs,"
-            f" {format_count(sum(self.by_status.values()), 'job')}: {states};"
-            f" for example: hydrator why {self.example}"
-        )
-
-
-def summarize_jobs(jobs: Sequence[JobFacts]) -> JobSummary:
-    """Summarize *jobs*, one of each kind; each one counts as ``job_count`` equal jobs."""
-    statuses = Counter[str]()
-    for job in jobs:
-        statuses[job.status or "of unknown status"] += job.job_count
-    names = [job.name for job in sorted(jobs, key=lambda job: job.status is not JobStatus.IDLE)]
-    return JobSummary(len(jobs), dict(statuses.most_common()), names[0] if names else None)
-
-
-@dataclass(frozen=True, slots=True)
 class WhyResult:
     """The answers of ``hydrator why``.
 
     Attributes:
         answers: one for each kind of jobs.
         unreachable_schedds: schedds that did not answer, with the reason.
-        summary: summary of the cluster's jobs that have no answer of their own in ``answers``.
+        others: one line about the cluster's jobs that have no answer in ``answers``; empty if there are none.
     """
 
     answers: tuple[JobExplanation, ...]
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
-    summary: JobSummary = field(default_factory=JobSummary)
+    others: str = ""
 
     @property
     def failures(self) -> list[str]:
@@ -164,17 +127,25 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
         answer = _explain_ended_job(query, names, cluster, proc, unreachable)
         return WhyResult((answer,), unreachable)
     ((name, rows),) = queued.items()
-    jobs = [(row, parse_job(row["ad"], row["procs"], name, query.default_scope)) for row in rows]
-    known = [job for row, job in jobs if _is_known_to_daemon(job) and not row.get("brief")]
+    full = [row for row in rows if "ad" in row]
+    jobs = [(row, parse_job(row["ad"], row["procs"], name, query.default_scope)) for row in full]
+    known = [job for _, job in jobs if _is_known_to_daemon(job)]
     dids = frozenset(did for job in known for did in job.datasets)
     keys = frozenset(job.key for job in known if job.key)
     knowledge = query.get_knowledge(dids, keys) if known else None
     facts = fetch_schedd_facts(query.pool, name, ads.get(name, {}))
-    answers = tuple(
-        _explain(query, row["ad"], job, facts, knowledge) for row, job in jobs if not row.get("brief")
-    )
-    summary = summarize_jobs([job for row, job in jobs if row.get("brief")])
-    return WhyResult(answers, unreachable, summary)
+    answers = tuple(_explain(query, row["ad"], job, facts, knowledge) for row, job in jobs)
+    others = _describe_others([row["procs"] for row in rows if "ad" not in row], cluster)
+    return WhyResult(answers, unreachable, others)
+
+
+def _describe_others(kinds: Sequence[Sequence[int]], cluster: int) -> str:
+    """Return one line about further kinds of jobs of *cluster*, by their numbers; empty if there are none."""
+    if not kinds:
+        return ""
+    jobs = format_count(sum(map(len, kinds)), "job")
+    more = format_count(len(kinds), "more kind")
+    return f"and {more} of the cluster's jobs, {jobs}; for one of them: hydrator why {cluster}.{kinds[0][0]}"
 
 
 def _is_known_to_daemon(job: JobFacts) -> bool:

@@ -54,4 +54,4 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
 def render_result(result: WhyResult, hide: Callable[[str], str] = str) -> list[RenderedAnswer]:
     """Return all answers as text, and the summary of the other jobs."""
     answers = [render_answer(answer, hide) for answer in result.answers]
-    return [*answers, *([RenderedAnswer((hide(result.summary.text),))] if result.summary.job_kinds else [])]
+    return [*answers, *([RenderedAnswer((hide(result.others),))] if result.others else [])]

@@ -29,7 +29,7 @@ from hydrator.diagnostics.why.pool_facts import (
     SlotGroup,
     parse_job,
 )
-from hydrator.diagnostics.why.render import render_answer
+from hydrator.diagnostics.why.render import render_answer, render_result
 from hydrator.diagnostics.why.schedd_facts import fetch_schedd_facts
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import hash_key, set_key
@@ -978,14 +978,13 @@ def test_rule_is_named_unless_it_explains_another_state_than_the_slots(state, to
 # --- more kinds of jobs than are explained one by one
 
 
-def test_brief_rows_of_the_queue_are_summed_up_by_status():
-    running = {"ad": {"ClusterId": "7", "JobStatus": "2"}, "procs": [40, 41], "brief": True}
-    found = ask_job(asked(FakePool({"a": [running, *IDLE, {**IDLE[0], "brief": True}]})), 7, None, None)
+def test_kinds_of_jobs_without_an_ad_are_counted_in_one_line():
+    found = ask_job(asked(FakePool({"a": [*IDLE, {"procs": [40, 41]}, {"procs": [42]}]})), 7, None, None)
     assert len(found.answers) == 1
-    assert found.summary.text == (
-        "and 2 more kinds of the cluster's jobs, 4 jobs: 2 running, 2 idle; for example: hydrator why 7.0"
+    assert render_result(found)[-1].lines == (
+        "and 2 more kinds of the cluster's jobs, 3 jobs; for one of them: hydrator why 7.40",
     )
-    assert ask_job(asked(FakePool({"a": IDLE})), 7, None, None).summary.text == ""
+    assert ask_job(asked(FakePool({"a": IDLE})), 7, None, None).others == ""
 
 
 def test_unsubmitted_job_is_not_submitted_again():
