@@ -262,13 +262,10 @@ class NetworkTasks(BackgroundWorker):
         )
 
     def _read_log(self, log: TransferLog) -> TransferLogAnswer:
-        try:
-            return log.read_samples()
-        except PoolError as error:
-            return TransferLogAnswer(failures={"pool": error.reason})
-        except Exception as error:  # noqa: BLE001 - a bug affects this source only
-            self._context.bugs.report(f"the query of the {log.origin}", error)
-            return TransferLogAnswer(failures={"bug": type(error).__name__})
+        """Read *log*; a failure, or a bug, affects this source only."""
+        part = f"the query of the {log.origin}"
+        answer = self._context.bugs.attempt(part, log.read_samples, PoolError)
+        return TransferLogAnswer(failures={"pool": answer.reason}) if isinstance(answer, Unseen) else answer
 
     def _log_problems(self, problems: dict[str, str]) -> None:
         """Log each problem of a source once, and once that it has ended."""

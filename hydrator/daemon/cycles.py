@@ -105,15 +105,6 @@ class CycleRunner:
         self._context.metrics.instruments.count("cycles", "failed")
         return False
 
-    def _run_isolated(self, part: str, work: Callable[[], None]) -> None:
-        """Run *work* for one *part* after a cycle; report an exception as a bug of the part, and continue."""
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - the other work after a cycle continues
-            self._context.bugs.report(part, error)
-        else:
-            self._context.bugs.mark_resolved(part)
-
     def _run_turn(self, work: Callable[[Reconciler], object], runtime: Runtime) -> None:
         """Run *work* with the reconciler of *runtime*, unless the daemon ends; log lines have its number."""
         with (
@@ -185,11 +176,11 @@ class CycleRunner:
     def record(self, reconciler: Reconciler, report: CycleReport, seconds: float) -> None:
         """Record the results of one cycle."""
         context, view = self._context, reconciler.view
-        self._run_isolated("the pages", lambda: self._build_cycle_state(report, view))
+        context.bugs.attempt("the pages", lambda: self._build_cycle_state(report, view))
         context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
         # after the pages' state, because open pages load again when there is another report
         context.state, context.report = reconciler.state, report
-        self._run_isolated("metrics", lambda: context.metrics.record_cycle(view, seconds))
+        context.bugs.attempt("metrics", lambda: context.metrics.record_cycle(view, seconds))
         if context.parts and context.parts.pool.client:
             context.metrics.count_child_restarts(context.parts.pool.child_restarts)
         self._log_openings(report.evaluation.paced.none_reason)

@@ -3,10 +3,15 @@
 import threading
 import traceback
 from collections.abc import Callable, Hashable, Mapping
+from operator import attrgetter
 from pathlib import PurePath
+from typing import Any, TypeVar
 
 from hydrator.domain.errors import HydratorError
+from hydrator.domain.model import Unseen
 from hydrator.domain.text import link_to_bug_report
+
+_T = TypeVar("_T")
 
 
 class WorkerBug(HydratorError):
@@ -117,6 +122,26 @@ class BugReporter:
                 exc_info=error,
             )
         return sentence
+
+    def attempt(
+        self,
+        part: str,
+        work: Callable[[], _T],
+        *expected: type[HydratorError],
+        describe: Callable[[Any], str] = attrgetter("reason"),
+    ) -> _T | Unseen:
+        """Return the result of *work*; Unseen after an *expected* error, or after a bug of *part*.
+
+        *describe* returns the reason of an expected error. A bug of one part never stops the others.
+        """
+        try:
+            result = work()
+        except expected as error:
+            return Unseen(describe(error))
+        except BaseException as error:  # noqa: BLE001 - a plugin may even raise SystemExit
+            return Unseen(self.report(part, error))
+        self.mark_resolved(part)
+        return result
 
     def mark_resolved(self, part: str) -> None:
         """Record that *part* works again. Its next bug is then logged, even if it is the same bug again."""

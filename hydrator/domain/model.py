@@ -158,7 +158,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A missing answer for one dataset, and the reason. The dataset may nevertheless have replicas."""
+    """A missing answer, for example about one dataset, and the reason. The dataset may have replicas."""
 
     reason: str
 

@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError
@@ -191,35 +192,21 @@ class CataloguePoller:
         if not patterns:
             return None
         part = f"the search in catalogue {catalogue.name}"
-        try:
-            matches = frozenset(catalogue.find(patterns))
-        except CatalogueError as error:
-            self.search_failures[catalogue.name] = f"the search for [demand] patterns: {error.reason}"
+        matches = self._bugs.attempt(part, lambda: frozenset(catalogue.find(patterns)), CatalogueError)
+        if isinstance(matches, Unseen):
+            self.search_failures[catalogue.name] = f"the search for [demand] patterns: {matches.reason}"
             return None
-        except BaseException as error:  # noqa: BLE001 - a bug of one catalogue must not stop the others
-            self.search_failures[catalogue.name] = self._bugs.report(part, error)
-            return None
-        self._bugs.mark_resolved(part)
         self.search_failures.pop(catalogue.name, None)
         return matches
 
 
 def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReporter) -> Survey | Unseen:
     """Query one catalogue about *dids*. Return Unseen if it raises an exception."""
-    part = f"catalogue {catalogue.name}"
-    try:
-        answer = catalogue.read(dids)
-    except CatalogueError as error:
-        return Unseen(error.reason)
-    except BaseException as error:  # noqa: BLE001 - a bug of one catalogue must not stop the others
-        return Unseen(bugs.report(part, error))
-    bugs.mark_resolved(part)
-    return answer
+    return bugs.attempt(f"catalogue {catalogue.name}", lambda: catalogue.read(dids), CatalogueError)
 
 
 PoolAnswer = PoolSnapshot | Unseen
 """The snapshot of the pool; or the reason why the collector could not list the schedds."""
-_PART = "the query of schedds"
 
 
 class DemandPoller:
@@ -246,14 +233,8 @@ class DemandPoller:
         """
         if self._pool is None:
             return None
-        try:
-            snapshot = self._pool.read_snapshot(waits=waits)
-        except PoolError as error:
-            return Unseen(str(error))
-        except BaseException as error:  # noqa: BLE001 - a bug in this query must not stop the cycle
-            return Unseen(self._bugs.report(_PART, error))
-        self._bugs.mark_resolved(_PART)
-        return snapshot
+        query = partial(self._pool.read_snapshot, waits=waits)
+        return self._bugs.attempt("the query of schedds", query, PoolError, describe=str)
 
     def record(self, answer: PoolAnswer | None, memory: DemandMemory) -> None:
         """Store *answer*; if the collector did not list the schedds, store Unseen for each known schedd."""

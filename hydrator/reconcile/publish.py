@@ -46,6 +46,7 @@ from hydrator.domain.model import (
     Site,
     SiteAd,
     Survey,
+    Unseen,
     to_unix,
 )
 from hydrator.domain.ports import Clock, Publisher, RejectionReporter
@@ -55,7 +56,7 @@ from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import ReconcileState
-from hydrator.reconcile.threads import ParallelWorkers, Threads, UnfinishedWork
+from hydrator.reconcile.threads import ParallelWorkers, Threads
 
 
 def plan(
@@ -347,9 +348,9 @@ def _ad_version(ad: PublishedAd | SiteAd) -> _AdVersion:
     return ad.generation, to_unix(ad.as_of)
 
 
-PublishedAds = Mapping[Site, PublishedAd] | PublishError
-"""The ads that were read back from a publisher, by site; or the error if this failed."""
-PlanOrError = Plan | PublishError
+PublishedAds = Mapping[Site, PublishedAd] | Unseen
+"""The ads that were read back from a publisher, by site; or the reason if this failed."""
+PlanOrError = Plan | Unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,16 +389,14 @@ class PublishTargets:
         """Return, by publisher, the ads that were read back, or the error; wait at most *timeout*."""
         unfinished = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
         work = {
-            target.name: partial(_read_published, target.publisher, self._bugs)
-            for target in self._targets
-            if not unfinished[target.name]
+            one.name: partial(
+                self._bugs.attempt, f"publisher {one.name}", one.publisher.published, PublishError
+            )
+            for one in self._targets
+            if not unfinished[one.name]
         }
         ads_by_publisher = {**unfinished, **self._readers.run(work, timeout)}
-        return {
-            name: PublishError(name, ads.reason) if isinstance(ads, UnfinishedWork) else ads
-            for name, ads in ads_by_publisher.items()
-            if ads is not None
-        }
+        return {name: ads for name, ads in ads_by_publisher.items() if ads is not None}
 
     def rejected_ads(self) -> dict[str, dict[str, str]]:
         """Return, by publisher, the ads that the daemon read back and rejected, each with the reason."""
@@ -416,7 +415,7 @@ class PublishTargets:
 
         def plan_for(target: PublishTarget) -> PlanOrError:
             published_ads = published[target.name]
-            if isinstance(published_ads, PublishError):
+            if isinstance(published_ads, Unseen):
                 return published_ads
             return plan(
                 published_ads,
@@ -433,7 +432,7 @@ class PublishTargets:
         """Execute *plans* and read the ads back; return a result for each publisher."""
         work = {}
         for target in self._targets:
-            if not isinstance(actions := plans[target.name], PublishError):
+            if not isinstance(actions := plans[target.name], Unseen):
                 self._rival_detector.note_sent(target.name, ads_to_send(actions))
                 work[target.name] = partial(apply_plan, actions, target.publisher, self._bugs)
         sent = self._senders.run(work, timeout)
@@ -460,7 +459,7 @@ class PublishTargets:
             if own_ads is None
             else find_recent_writers(ads, own_ads, now)
             for name, ads in published.items()
-            if not isinstance(ads, PublishError)
+            if not isinstance(ads, Unseen)
         }
         return {name: reason for name, reason in reasons.items() if reason}
 
@@ -469,18 +468,17 @@ def apply_plan(actions: Plan, publisher: Publisher, bugs: BugReporter | None = N
     """Execute *actions*, then read the ads back. The result lists the sites whose ads are not as planned."""
     to_send = ads_to_send(actions)
     to_withdraw = frozenset(action.site for action in actions if action.kind is ActionKind.WITHDRAW)
-    try:
+
+    def send() -> Mapping[Site, PublishedAd]:
         if to_send:
             publisher.publish(to_send)
         if to_withdraw:
             publisher.withdraw(to_withdraw)
-        published_ads = publisher.published()
-    except PublishError as error:
-        return PublishResult(publisher.name, actions, error=error.reason)
-    except BaseException as error:  # noqa: BLE001 - a bug of one publisher must not stop the others
-        return PublishResult(
-            publisher.name, actions, error=(bugs or BugReporter()).report(_part_name(publisher), error)
-        )
+        return publisher.published()
+
+    published_ads = (bugs or BugReporter()).attempt(f"publisher {publisher.name}", send, PublishError)
+    if isinstance(published_ads, Unseen):
+        return PublishResult(publisher.name, actions, error=published_ads.reason)
     missing = [ad.site for ad in to_send if not _is_published(ad, published_ads.get(ad.site))]
     missing += [site for site in to_withdraw if site in published_ads]
     return PublishResult(publisher.name, actions, published_ads, tuple(sorted(missing)))
@@ -492,36 +490,21 @@ def ads_to_send(actions: Plan) -> list[SiteAd]:
 
 
 def publish_result(
-    name: str, actions: PlanOrError, result: PublishResult | UnfinishedWork | None = None
+    name: str, actions: PlanOrError, result: PublishResult | Unseen | None = None
 ) -> PublishResult:
     """Return the *result* of a publisher; before its plan is executed, the plan or the error."""
-    if isinstance(actions, PublishError):
+    if isinstance(actions, Unseen):
         return PublishResult(name, error=actions.reason)
     if isinstance(result, PublishResult):
         return result
     return PublishResult(name, actions, error=result.reason if result else None)
 
 
-def _part_name(publisher: Publisher) -> str:
-    return f"publisher {publisher.name}"
-
-
-def _read_published(publisher: Publisher, bugs: BugReporter) -> PublishedAds:
-    try:
-        published_ads = publisher.published()
-    except PublishError as error:
-        return error
-    except BaseException as error:  # noqa: BLE001 - a bug of one publisher must not stop the others
-        return PublishError(publisher.name, bugs.report(_part_name(publisher), error))
-    bugs.mark_resolved(_part_name(publisher))
-    return published_ads
-
-
 def highest_generations(shown_ads: Collection[PublishedAds]) -> dict[Site, int]:
     """Return, by site, the highest generation that was read back from any publisher."""
     highest: dict[Site, int] = {}
     for published in shown_ads:
-        if not isinstance(published, PublishError):
+        if not isinstance(published, Unseen):
             for site, ad in published.items():
                 highest[site] = max(highest.get(site, 0), ad.generation)
     return highest

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from hydrator.config import Settings
 from hydrator.domain.ads.openings import OPENINGS_REPORT
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import ClockStepped, PublishError
+from hydrator.domain.errors import ClockStepped
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -309,7 +309,7 @@ class Reconciler:
         generations = highest_generations(published.values())
         sources, searched = self.schedds.unanswered_sources(), self._polls.searched_names
         shown = generations
-        if any(isinstance(ads, PublishError) for ads in published.values()):
+        if any(isinstance(ads, Unseen) for ads in published.values()):
             # any of them may have an ad that could not be read
             shown = dict.fromkeys(_named_sites(state, answers) | self._pacer.sites, 0) | generations
         return evaluate(

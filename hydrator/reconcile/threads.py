@@ -4,10 +4,10 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from contextvars import copy_context
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
+from hydrator.domain.model import Unseen
 from hydrator.domain.ports import Clock
 
 _T = TypeVar("_T")
@@ -43,18 +43,6 @@ THREADS = Threads()
 """The threads of this process; they hold no state."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnfinishedWork:
-    """Work that began at ``started_at`` and has not finished."""
-
-    started_at: datetime
-
-    @property
-    def reason(self) -> str:
-        """Return a sentence that says since when the answer is missing."""
-        return f"no answer yet to the request of {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
-
-
 class ParallelWorkers(Generic[_T]):
     """Threads that do one piece of work at a time for each part of the daemon, such as a publisher.
 
@@ -67,10 +55,8 @@ class ParallelWorkers(Generic[_T]):
         self._threads = threads
         self._running_work: dict[str, tuple[datetime, Future[_T]]] = {}
 
-    def run(
-        self, work: Mapping[str, Callable[[], _T]], timeout: timedelta | None
-    ) -> dict[str, _T | UnfinishedWork]:
-        """Run the *work* of each part; return its result, or UnfinishedWork after *timeout*.
+    def run(self, work: Mapping[str, Callable[[], _T]], timeout: timedelta | None) -> dict[str, _T | Unseen]:
+        """Run the *work* of each part; return its result, or Unseen after *timeout*.
 
         Without a *timeout*, wait for all results. A part that is still busy with earlier work gets no new
         work: return the result of the earlier work, once there is one.
@@ -82,14 +68,14 @@ class ParallelWorkers(Generic[_T]):
         self._threads.wait([self._running_work[part][1] for part in work], timeout)
         return {part: self._take_result(part) for part in work}
 
-    def find_unfinished(self, part: str) -> UnfinishedWork | None:
-        """Return the work that *part* is still busy with, or None. Drop the result of finished work."""
+    def find_unfinished(self, part: str) -> Unseen | None:
+        """Return since when *part* is busy, or None. Drop the result of finished work; it is never Unseen."""
         result = self._take_result(part) if part in self._running_work else None
-        return result if isinstance(result, UnfinishedWork) else None
+        return result if isinstance(result, Unseen) else None
 
-    def _take_result(self, part: str) -> _T | UnfinishedWork:
+    def _take_result(self, part: str) -> _T | Unseen:
         since, future = self._running_work[part]
         if not future.done():
-            return UnfinishedWork(since)
+            return Unseen(f"no answer yet to the request of {since:%Y-%m-%d %H:%M:%S} UTC")
         del self._running_work[part]
         return future.result()

@@ -13,7 +13,7 @@ from hydrator.config import Settings
 from hydrator.config.staging import to_bytes
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
-from hydrator.domain.model import Site
+from hydrator.domain.model import Site, Unseen
 from hydrator.domain.network import FindRate
 from hydrator.domain.ports import Clock, DataNeeds
 from hydrator.domain.staging_ports import (
@@ -141,13 +141,11 @@ class StagingController:
     # -- reading
 
     def _read_needs(self, now: datetime) -> None:
-        answers: Answers = {}
-        try:
-            answers = self.parts.queues.read_needs() if self.parts.queues else {}
-        except PoolError as error:
-            self._problems["queues"] = error.reason
-        except Exception as error:  # noqa: BLE001 - a bug of the adapter
-            self._problems["queues"] = self.bugs.report("the query of needs", error)
+        answers: Answers | Unseen = {}
+        if self.parts.queues:
+            answers = self.bugs.attempt("the query of needs", self.parts.queues.read_needs, PoolError)
+        if isinstance(answers, Unseen):
+            self._problems["queues"], answers = answers.reason, {}
         missing = self._problems.get("queues", "the collector does not list it any more")
         scope = self.parts.settings.daemon.default_scope
         self._needs = self._needs.update(answers, missing, now, scope)
