@@ -30,13 +30,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as model
 
 from adapters.catalogue_server import EPOCH, ERRORS, MAX_SITES, STATES, to_micros
-from adapters.worker import Message, WorkerFailed, WorkerRefused
+from adapters.worker import Message, Worker, WorkerFailed, WorkerRefused
 from hydrator.domain.bugs import WorkerBug
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable, ConfigError
 from hydrator.domain.model import (
@@ -200,17 +200,6 @@ class _SuspectsAnswer:
     """The reason of the end of the process, if it ended before its answer; else None."""
 
 
-class Supervised(Protocol):
-    """A worker: :class:`adapters.worker.Worker`, or one of a test."""
-
-    def start(self) -> None: ...
-    def exchange(
-        self, request: Message, seconds: float, on_part: Callable[[Any], None] | None = None
-    ) -> Message: ...
-    def beside(self) -> "Supervised": ...
-    def close(self) -> None: ...
-
-
 def _start_thread(work: Callable[[], object]) -> Callable[[], bool]:
     """Start *work* in a thread; return a function that returns whether it has ended."""
     thread = threading.Thread(target=work, name="suspects", daemon=True)
@@ -237,7 +226,7 @@ class WorkerCatalogue:
     def __init__(
         self,
         name: str,
-        worker: Supervised,
+        worker: Worker,
         quiet_seconds: float,
         *,
         is_slow_at_first: bool = False,
@@ -259,7 +248,7 @@ class WorkerCatalogue:
         """The answers that this thread has got, until the next poll uses them."""
         self._must_thread_stop = False
         """A poll has found new suspects, and needs the second process: a catalogue has only one."""
-        self._second: Supervised | None = None
+        self._second: Worker | None = None
         self._is_closed = False
         self._recounts: set[Did] = set()
         self._ends_left = 0
@@ -445,7 +434,7 @@ class WorkerCatalogue:
                         del todo[0]
                 yield answer
 
-    def _ask_group(self, group: list[Did], second: Supervised) -> _SuspectsAnswer:
+    def _ask_group(self, group: list[Did], second: Worker) -> _SuspectsAnswer:
         """Ask *second* about *group*; an error of the catalogue says nothing about these datasets."""
         is_complete = False
         readings: Mapping[Did, Reading]
@@ -475,7 +464,7 @@ class WorkerCatalogue:
                 suspect = replace(suspect, again_at=answer.again_at)
             self._suspects[did] = suspect
 
-    def _ask(self, dids: AbstractSet[Did], second: Supervised | None = None, **more: Any) -> Survey:  # noqa: ANN401  (JSON)
+    def _ask(self, dids: AbstractSet[Did], second: Worker | None = None, **more: Any) -> Survey:  # noqa: ANN401  (JSON)
         """Return the survey of *dids* alone, by the worker or by a *second* one that keeps no rows.
 
         Raises:
@@ -509,7 +498,7 @@ class WorkerCatalogue:
             frozenset(summary.unmapped),
         )
 
-    def _start(self, worker: Supervised) -> None:
+    def _start(self, worker: Worker) -> None:
         """Start the process of *worker*, if none runs; that it cannot start is the fault of no dataset."""
         try:
             worker.start()
@@ -517,7 +506,7 @@ class WorkerCatalogue:
             raise _WorkerEnded(WorkerFailed(str(failure)), frozenset()) from None
 
     def _exchange(
-        self, worker: Supervised, request: Message, receive: Callable[[Mapping[str, Any]], None]
+        self, worker: Worker, request: Message, receive: Callable[[Mapping[str, Any]], None]
     ) -> Any:  # noqa: ANN401
         asked = frozenset(map(Did, request.get("dids", ())))
 

@@ -10,9 +10,9 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from adapters.catalogue_client import Supervised, raise_error
+from adapters.catalogue_client import raise_error
 from adapters.catalogue_server import describe_error
-from adapters.worker import Message, WorkerFailed, WorkerRefused
+from adapters.worker import Message, Worker, WorkerFailed, WorkerRefused
 from hydrator.domain.errors import CatalogueGarbled, HydratorError
 from hydrator.domain.ports import StepReporter
 
@@ -79,7 +79,7 @@ class RemoteObject:
     def __init__(
         self,
         name: str,
-        worker: Supervised,
+        worker: Worker,
         quiet_seconds: float,
         fail: Callable[[str, str], HydratorError],
         reporter: StepReporter | None = None,

@@ -17,8 +17,6 @@ from hydrator.staging.overview import StagingOverview
 from hydrator.staging.plan import NotAsked
 from hydrator.staging.table import Request
 
-_BAR_CHARS = 20
-
 
 @dataclass(frozen=True, slots=True)
 class StagingList:
@@ -85,15 +83,12 @@ def _request_cells(row: Request, now: datetime) -> tuple[str, ...]:
 
 
 def describe_progress(row: Request) -> str:
-    """Return the progress as a bar and a count, such as ``[########            ] 40/100``."""
+    """Return the progress in files, such as ``40 of 100``; a pin has none."""
     if row.kind is StagingKind.PIN:
         return ""
     if row.is_complete:
-        return f"[{'#' * _BAR_CHARS}] complete"
-    if not row.files:
-        return ""
-    filled = int((row.share_done or 0.0) * _BAR_CHARS)
-    return f"[{'#' * filled}{' ' * (_BAR_CHARS - filled)}] {row.files_done:,}/{row.files:,}"
+        return "complete"
+    return f"{row.files_done:,} of {row.files:,}" if row.files else ""
 
 
 def _jobs_text(row: Request | NotAsked) -> str:

@@ -83,7 +83,7 @@ def test_list_shows_the_progress_of_a_request_and_its_jobs(desk):
     assert (row["files_done"], row["files"], row["rule"]) == (40, 100, handle)
     text = desk.run("list")
     assert "mode request" in text
-    assert "[########            ] 40/100" in text
+    assert "40 of 100" in text
     assert row["batch"] in text
 
 
@@ -186,9 +186,9 @@ def test_bad_id_is_one_sentence_and_exit_status_2(desk):
 
 @pytest.mark.parametrize(
     ("files_done", "files", "text"),
-    [(0, 3, "[                    ] 0/3"), (3, 3, f"[{'#' * 20}] 3/3"), (5, None, "")],
+    [(0, 3, "0 of 3"), (3, 3, "3 of 3"), (5, None, "")],
 )
-def test_progress_is_a_bar_of_files(files_done, files, text):
+def test_progress_is_a_count_of_files(files_done, files, text):
     (row,) = world_with(1).overview.requests
     assert describe_progress(replace(row, files=files, files_done=files_done)) == text
 
