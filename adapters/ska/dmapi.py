@@ -10,7 +10,6 @@ which are inferred.
 """
 
 import math
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -123,7 +122,6 @@ class DmapiCatalogue:
         self._case_groups: Mapping[str, list[Did]] = {}
         self._listing_due_at = -math.inf
         self._listing_failures = 0
-        self._one_at_a_time = threading.Lock()
 
     @property
     def token_validity(self) -> TokenValidity | None:
@@ -142,21 +140,20 @@ class DmapiCatalogue:
         Raises:
             CatalogueError: DMAPI did not answer, or the query failed for every one of *dids*.
         """
-        with self._one_at_a_time:
-            now = self._clock()
-            areas = self._capabilities.areas(now) if self._capabilities else Areas()
-            poll = _DmapiPoll(now, areas, self._monotonic() + self._settings.deadline.total_seconds())
-            self._service.list_namespaces(check_namespaces)
-            readings, errors = self._query_all(poll, dids)
-            self._last_errors = {
-                did: error
-                for did, error in errors.items()
-                if did in self._last_errors or self._attempts[did] == self._poll_count
-            }
-            if dids and dids <= errors.keys():
-                raise errors[min(self._last_errors.keys() or dids)]
-            self._sizes = {did: size for did, size in self._sizes.items() if did in dids}
-            readings = self._add_case_variants(poll, readings)
+        now = self._clock()
+        areas = self._capabilities.areas(now) if self._capabilities else Areas()
+        poll = _DmapiPoll(now, areas, self._monotonic() + self._settings.deadline.total_seconds())
+        self._service.list_namespaces(check_namespaces)
+        readings, errors = self._query_all(poll, dids)
+        self._last_errors = {
+            did: error
+            for did, error in errors.items()
+            if did in self._last_errors or self._attempts[did] == self._poll_count
+        }
+        if dids and dids <= errors.keys():
+            raise errors[min(self._last_errors.keys() or dids)]
+        self._sizes = {did: size for did, size in self._sizes.items() if did in dids}
+        readings = self._add_case_variants(poll, readings)
         configured = {Site(site) for sites in self._settings.storage_sites.values() for site in sites}
         return Survey(
             catalogue=self.name,
@@ -174,8 +171,7 @@ class DmapiCatalogue:
         """
         if not patterns:
             return frozenset()
-        with self._one_at_a_time:
-            return filter_by_patterns(self._service.list_datasets(), patterns)
+        return filter_by_patterns(self._service.list_datasets(), patterns)
 
     def _query_all(
         self, poll: _DmapiPoll, dids: AbstractSet[Did]

@@ -19,7 +19,6 @@ client rejects the whole answer.
 """
 
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -105,10 +104,8 @@ class SiteCapabilities:
     ) -> None:
         self._client = client
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._last_areas: tuple[datetime, Areas] | None = None
+        self._last_areas: Areas | None = None
         self._tried_at: datetime | None = None
-        self.failure = ""
 
     def areas(self, now: datetime) -> Areas:
         """Return all storage areas, within a minute.
@@ -116,18 +113,15 @@ class SiteCapabilities:
         Raises:
             CatalogueError: the service has not answered before and does not answer now.
         """
-        with self._lock:
-            if self._last_areas and self._tried_at and timedelta(0) <= now - self._tried_at < _REFRESH:
-                return self._last_areas[1]
-            self._tried_at = now
-            try:
-                self._last_areas = now, self._fetch_areas()
-                self.failure = ""
-            except CatalogueError as error:
-                self.failure = str(error)
-                if self._last_areas is None:
-                    raise
-            return self._last_areas[1]
+        if self._last_areas and self._tried_at and timedelta(0) <= now - self._tried_at < _REFRESH:
+            return self._last_areas
+        self._tried_at = now
+        try:
+            self._last_areas = self._fetch_areas()
+        except CatalogueError:
+            if self._last_areas is None:
+                raise
+        return self._last_areas
 
     def close(self) -> None:
         """Close the connections."""
