@@ -50,7 +50,6 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )
-from hydrator.domain.ports import TokenValidity
 from hydrator.domain.text import list_problems
 
 MAX_FOUND = 50_000
@@ -110,12 +109,11 @@ class _Rows:
 
 @model(frozen=True, config=ConfigDict(extra="forbid"))
 class _Summary:
-    """The end of a survey: its time, all sites, storages without a site, and the validity of the login."""
+    """The end of a survey: its time, all sites, and storages without a site."""
 
     started_at: _Moment
     sites: Annotated[list[_Text], Field(max_length=MAX_SITES)]
     unmapped: Annotated[list[_Text], Field(max_length=MAX_SITES)]
-    login: tuple[_Moment | None, _Moment] | None = None
 
 
 _ROWS = TypeAdapter(_Rows)
@@ -257,7 +255,6 @@ class WorkerCatalogue:
         self._last_asked: AbstractSet[Did] = frozenset()
         """The datasets of the last request to the worker, which it keeps."""
         self._last: Survey | None = None
-        self.token_validity: TokenValidity | None = None
 
     def start(self) -> None:
         """Start the worker.
@@ -488,8 +485,6 @@ class WorkerCatalogue:
             if reading is earlier.get(did):  # the row is the same as before
                 readings[did] = replace(reading, as_of=summary.started_at)
         earlier.update((did, seen) for did, seen in readings.items() if isinstance(seen, Seen))
-        if summary.login:
-            self.token_validity = TokenValidity(*summary.login)
         return Survey(
             self.name,
             summary.started_at,

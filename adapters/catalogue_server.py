@@ -19,7 +19,7 @@ from hydrator.domain.errors import (
     ConfigError,
 )
 from hydrator.domain.model import DatasetState, Did, Provenance, Replica, Seen, Survey, Unseen
-from hydrator.domain.ports import Catalogue, TokenValidity
+from hydrator.domain.ports import Catalogue
 
 _DIDS_PER_PART = 500
 _BYTES_PER_PART = 400_000
@@ -133,12 +133,10 @@ class CatalogueServer:
         survey = self._catalogue.read(dids)
         for part in self._parts(survey, dids):
             send_part({"rows": part})
-        validity: TokenValidity | None = getattr(self._bare, "token_validity", None)
         return {
             "started_at": to_micros(survey.started_at),
             "sites": sorted(survey.sites),
             "unmapped": sorted(survey.unmapped_storages)[:MAX_SITES],
-            "login": validity and (to_micros_or_none(validity.valid_from), to_micros(validity.valid_until)),
         }
 
     def _parts(self, survey: Survey, dids: AbstractSet[Did]) -> Iterator[Message]:

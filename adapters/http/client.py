@@ -21,7 +21,6 @@ from hydrator.domain.errors import (
     CatalogueUnreachable,
     ConfigError,
 )
-from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import redact
 from hydrator.domain.text import reason_of
 from hydrator.domain.untrusted import is_loopback
@@ -62,10 +61,6 @@ class HttpLimits:
 
 class TokenSource(Protocol):
     """A source of bearer tokens."""
-
-    @property
-    def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None if the daemon does not renew this token."""
 
     def token(self) -> str:
         """Return a token that is valid now; raise CatalogueError if there is none."""
@@ -158,11 +153,6 @@ class JsonClient:
     def post(self, path: str, data: Mapping[str, str], basic_auth: tuple[str, str]) -> JsonResponse:
         """Post a form with a user name and a password; see :meth:`get`."""
         return self._request(math.inf, "POST", path, data=dict(data), auth=basic_auth)
-
-    @property
-    def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None if the daemon does not renew this token."""
-        return self._token_source.token_validity if self._token_source else None
 
     def close(self) -> None:
         """Close the connections and forget the token."""

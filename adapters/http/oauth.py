@@ -16,7 +16,7 @@ import httpx
 
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.files import read_limited
-from hydrator.domain.ports import Clock, TokenValidity
+from hydrator.domain.ports import Clock
 from hydrator.domain.redaction import SECRETS, read_secret
 from hydrator.domain.untrusted import expiry_of
 
@@ -45,7 +45,6 @@ class _CachedToken(NamedTuple):
     token: str
     received_at: datetime
     use_until: datetime
-    expires_at: datetime | None
 
 
 class RenewedToken(ABC):
@@ -75,7 +74,7 @@ class RenewedToken(ABC):
             if cached is None or not cached.received_at <= now < cached.use_until:
                 token, ends = self._request_token()
                 last = now + _UNKNOWN_LIFETIME if ends is None else max(now, ends)
-                cached = _CachedToken(token, now, last - min(_RENEWAL_MARGIN, (last - now) / 5), ends)
+                cached = _CachedToken(token, now, last - min(_RENEWAL_MARGIN, (last - now) / 5))
                 self._cached = cached
             return cached.token
 
@@ -84,12 +83,6 @@ class RenewedToken(ABC):
         with self._lock:
             if self._cached and self._clock() - self._cached.received_at >= self.min_age:
                 self._cached = None
-
-    @property
-    def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None before the first token, or if its end is unknown."""
-        cached = self._cached
-        return TokenValidity(cached.received_at, cached.expires_at) if cached and cached.expires_at else None
 
     def close(self) -> None:
         """Close connections, and forget the token."""
@@ -151,8 +144,6 @@ class ClientCredentials(RenewedToken):
 
 class TokenFile:
     """A token in a file that another program renews; the file is read again for every query."""
-
-    token_validity = None
 
     def __init__(self, name: str, path: Path) -> None:
         self._name = name

@@ -27,7 +27,7 @@ from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Site, Survey
-from hydrator.domain.ports import Clock, TokenValidity
+from hydrator.domain.ports import Clock
 
 from .conclusions import ContainerConclusions, DatasetConclusions, SiteGrouping
 from .did_search import CaseVariantFinder, DidSearch
@@ -87,11 +87,6 @@ class RucioCatalogue:
         self._file_lists = FileLists(queries)
         self._datasets = DatasetConclusions(queries, self._rses, self._lock_tracker, group_sites)
         self._containers = ContainerConclusions(queries, self._member_resolver)
-
-    @property
-    def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None if the daemon does not renew the token."""
-        return self._queries.connection.token_validity
 
     def close(self) -> None:
         """Close the connections and forget the token."""

@@ -34,7 +34,7 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )
-from hydrator.domain.ports import Clock, TokenValidity
+from hydrator.domain.ports import Clock
 from hydrator.domain.sites import add_unions
 
 from .dmapi_responses import DatasetSize, Location, check_namespaces
@@ -122,11 +122,6 @@ class DmapiCatalogue:
         self._case_groups: Mapping[str, list[Did]] = {}
         self._listing_due_at = -math.inf
         self._listing_failures = 0
-
-    @property
-    def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None if the daemon does not renew the token."""
-        return self._client.token_validity
 
     def close(self) -> None:
         """Close the connections and forget the tokens."""

@@ -128,13 +128,13 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "credential_expiry_timestamp_seconds",
-        "Expiry of a token or certificate, by who renews it: daemon or operator.",
-        ("credential", "renewed_by"),
+        "Expiry of a token or certificate.",
+        ("credential",),
     ),
     (
         "credential_lifetime_seconds",
         "Time from the start of a token's or certificate's validity to its expiry, if the start is known.",
-        ("credential", "renewed_by"),
+        ("credential",),
     ),
     (
         "slots",
@@ -366,10 +366,9 @@ class Metrics:
         expiry, lifetime = "credential_expiry_timestamp_seconds", "credential_lifetime_seconds"
         with self.instruments.replacing(expiry, lifetime):
             for credential in credentials:
-                labels = (credential.name, credential.renewed_by.value)
-                self.instruments.set(expiry, to_unix(credential.expires_at), *labels)
+                self.instruments.set(expiry, to_unix(credential.expires_at), credential.name)
                 if credential.lifetime:
-                    self.instruments.set(lifetime, credential.lifetime.total_seconds(), *labels)
+                    self.instruments.set(lifetime, credential.lifetime.total_seconds(), credential.name)
 
     def set_slot_coverage(self, coverage: Mapping[Site, Mapping[Coverage, int]]) -> None:
         """Set the number of slots by site and by coverage; any thread may call this."""

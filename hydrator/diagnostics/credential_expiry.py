@@ -1,4 +1,4 @@
-"""Expiry times of tokens and certificates, and the party that renews each.
+"""Expiry times of tokens and certificates that an operator, or a tool of theirs, renews.
 
 This module verifies no credential; the server that receives a credential verifies it. A credential
 without a readable expiry time (a password, or a token in Rucio's own format) is not listed.
@@ -11,14 +11,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from hydrator.domain.text import format_duration
 from hydrator.domain.untrusted import claims_of, valid_time
-
-if TYPE_CHECKING:
-    from hydrator.domain.ports import TokenValidity
 
 RENEWAL_LIFE_DIVISOR = 10
 """An operator must renew a credential once less than 1/10 of its lifetime is left."""
@@ -34,13 +29,6 @@ It is the first in a certificate: before it stand a number, an algorithm and the
 """
 
 
-class Renewer(StrEnum):
-    """The party that renews a credential."""
-
-    DAEMON = "daemon"
-    OPERATOR = "operator"
-
-
 @dataclass(frozen=True, slots=True)
 class Credential:
     """A token or certificate that the daemon presents.
@@ -51,7 +39,6 @@ class Credential:
 
     name: str
     docs_section: str
-    renewed_by: Renewer
     expires_at: datetime
     issued_at: datetime | None = None
 
@@ -62,21 +49,19 @@ class Credential:
         )
 
     def is_renewal_due(self, now: datetime) -> bool:
-        """Return True if an operator should renew the credential, or the daemon did not renew it in time."""
-        left = self.expires_at - now
-        if self.renewed_by is Renewer.DAEMON or self.lifetime is None:
-            return left <= (timedelta(0) if self.renewed_by is Renewer.DAEMON else timedelta(days=7))
-        return left <= min(self.lifetime / RENEWAL_LIFE_DIVISOR, MAX_RENEWAL_LEAD)
+        """Return True if an operator should renew the credential."""
+        if self.lifetime is None:
+            return self.expires_at - now <= timedelta(days=7)
+        return self.expires_at - now <= min(self.lifetime / RENEWAL_LIFE_DIVISOR, MAX_RENEWAL_LEAD)
 
     def expiry_text(self, now: datetime) -> str:
         """Return the expiry time as one line for people."""
         left = (self.expires_at - now).total_seconds()
         when = f"{self.expires_at:%Y-%m-%d %H:%M} UTC"
-        renewal = "; the daemon renews it" if self.renewed_by is Renewer.DAEMON else ""
         return (
             f"ended {when}, {format_duration(-left)} ago"
             if left <= 0
-            else f"ends {when}, in {format_duration(left)}{renewal}"
+            else f"ends {when}, in {format_duration(left)}"
         )
 
     @property
@@ -89,7 +74,7 @@ def parse_token(name: str, docs_section: str, text: str) -> Credential | None:
     claims = claims_of(text.strip())
     until = valid_time(claims.get("exp"))
     since = valid_time(claims.get("iat")) or valid_time(claims.get("nbf"))
-    return Credential(name, docs_section, Renewer.OPERATOR, until, since) if until else None
+    return Credential(name, docs_section, until, since) if until else None
 
 
 def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
@@ -109,7 +94,7 @@ def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
         ending = [(until, since) for until, since in tokens if until]
         if len(ending) == len(tokens):
             until, since = max(ending, key=lambda times: times[0])
-            credentials.append(Credential(f"IDTOKEN of {pool}", "idtokens", Renewer.OPERATOR, until, since))
+            credentials.append(Credential(f"IDTOKEN of {pool}", "idtokens", until, since))
     return credentials
 
 
@@ -123,12 +108,7 @@ def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | N
     if not spans:
         return None
     since, until = min(spans, key=lambda span: span[1])
-    return Credential(name, docs_section, Renewer.OPERATOR, until, since)
-
-
-def login_credential(name: str, login: "TokenValidity | None") -> Credential | None:
-    """Return a catalogue's login token; the catalogue requests a new token before this one expires."""
-    return Credential(name, "logins", Renewer.DAEMON, login.valid_until, login.valid_from) if login else None
+    return Credential(name, docs_section, until, since)
 
 
 def _parse_asn1_time(element: bytes) -> datetime:

@@ -40,14 +40,6 @@ class StepReporter(Protocol):
         """Record that one step has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenValidity:
-    """The time span in which a token from a server is valid; the daemon renews the token before its end."""
-
-    valid_from: datetime | None
-    valid_until: datetime
-
-
 class Catalogue(Protocol):
     """A service that knows which replicas exist where."""
 

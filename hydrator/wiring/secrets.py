@@ -12,7 +12,6 @@ from hydrator.config import DmapiSource, RucioSource, Settings
 from hydrator.config.loader import SECRET_KEY_ENDINGS
 from hydrator.diagnostics.credential_expiry import (
     Credential,
-    login_credential,
     parse_certificates,
     parse_idtokens,
     parse_token,
@@ -75,9 +74,6 @@ def read_credentials(settings: Settings, parts: "Parts") -> list[Credential]:
     credentials.append(parse_token("site_capabilities.token_file", "token-files", _read_text_or_empty(token)))
     tls = settings.publish.http.tls_certificate
     credentials.append(_read_certificate("publish.http.tls_certificate", "tls", tls))
-    credentials += [
-        login_credential(f"catalogue {worker.name}: login", worker.token_validity) for worker in parts.workers
-    ]
     credentials += _read_idtokens(parts.pool.client) if parts.pool.client else []
     return [each for each in credentials if each]
 

@@ -38,7 +38,6 @@ from hydrator.domain.errors import (
     CatalogueUnreachable,
 )
 from hydrator.domain.model import from_unix
-from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS, sanitize
 from hydrator.domain.text import format_address, reason_of
 
@@ -217,16 +216,10 @@ class RucioConnection:
         self._status = 0
         self._is_writing = False
         self._faults_in_row = 0
-        self._issued_validity: TokenValidity | None = None
         self.answer_seconds = settings.timeout.total_seconds()
         """The longest time without a byte of an answer."""
         self.server_time: datetime | None = None
         """The ``Date`` of the last answer: the server's clock, which also sets the times of rules."""
-
-    @property
-    def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None if the token is from a file."""
-        return self._token_source.token_validity if self._token_source else self._issued_validity
 
     @contextmanager
     def start_poll(self, seconds: float) -> Iterator[None]:
@@ -386,8 +379,6 @@ class RucioConnection:
         self._response, self._status = response, response.status_code
         SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
         self.server_time = http_date(response.headers.get("Date")) or self.server_time
-        if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):
-            self._issued_validity = TokenValidity(self.server_time, ends)
         after = response.headers.get("Retry-After")
         is_refusal = self._rate_limiter.record_response(self._status, after)
         if self._is_writing and not is_login(response):

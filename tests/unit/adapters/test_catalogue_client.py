@@ -20,7 +20,6 @@ from hydrator.domain.errors import (
     ConfigError,
 )
 from hydrator.domain.model import Did, Provenance, Seen, Survey, Unseen
-from hydrator.domain.ports import TokenValidity
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, replica
 
 THOUSAND = frozenset(Did(f"lofar:L{n}") for n in range(1000))
@@ -36,7 +35,6 @@ class Told:
         self.recounted: list[frozenset[Did]] = []
         self.error: Exception | None = None
         self.silent: frozenset[Did] = frozenset()
-        self.token_validity = TokenValidity(None, NOON + HOUR)
 
     def read(self, dids):
         if self.error or (dids and dids <= self.silent):
@@ -199,7 +197,6 @@ def test_survey_arrives_as_the_catalogue_gave_it():
     assert survey.readings[L1] == replace(told.readings[L1], as_of=NOON + MINUTE)
     assert survey.readings[L2] == told.readings[L2]
     assert survey.readings[Did("lofar:L3")] == Unseen("the server is away")
-    assert catalogue.token_validity == told.token_validity
     assert catalogue.find(["*"]) == told.readings.keys()
 
 

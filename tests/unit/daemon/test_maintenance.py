@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from hydrator.daemon.background import MaintenanceTasks
-from hydrator.diagnostics.credential_expiry import Credential, Renewer
+from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import MAX_LOAD_AGE, SlotAdVersion
@@ -44,7 +44,7 @@ def test_check_of_credentials_shares_them_with_the_health_and_saves_them_once():
             self.extend(reports.values())
 
     context = context_with(store=(saved := Saved()))
-    ending = Credential("IDTOKEN of pool.a", "idtokens", Renewer.OPERATOR, NOON)
+    ending = Credential("IDTOKEN of pool.a", "idtokens", NOON)
     tasks = MaintenanceTasks(context)
     tasks._check_credentials(lambda: [ending])
     assert (context.credentials, saved) == ((ending,), [])

@@ -11,15 +11,12 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.credential_expiry import (
     Credential,
-    Renewer,
-    login_credential,
     parse_certificates,
     parse_idtokens,
     parse_token,
 )
 from hydrator.diagnostics.problems import examine_credential
 from hydrator.domain.model import to_unix
-from hydrator.domain.ports import TokenValidity
 from tests.factories import HOUR, MINUTE, NOON, jwt
 
 DAY = timedelta(days=1)
@@ -31,10 +28,9 @@ def lasting(since, until, **more) -> str:
 
 def test_token_has_its_start_and_end():
     one = parse_token("catalogue rucio: token_file", "token-files", lasting(NOON, NOON + HOUR) + "\n")
-    assert (one.issued_at, one.expires_at, one.renewed_by, one.lifetime) == (
+    assert (one.issued_at, one.expires_at, one.lifetime) == (
         NOON,
         NOON + HOUR,
-        Renewer.OPERATOR,
         HOUR,
     )
 
@@ -86,21 +82,18 @@ def test_truncated_certificate_is_not_listed(length):
 
 
 def test_renewal_is_due_at_a_tenth_of_the_lifetime_and_within_30_days():
-    def soon(life, left, by=Renewer.OPERATOR):
+    def soon(life, left):
         until = NOON + left
-        return Credential("x", "y", by, until, until - life if life else None).is_renewal_due(NOON)
+        return Credential("x", "y", until, until - life if life else None).is_renewal_due(NOON)
 
     assert [soon(HOUR, left * MINUTE) for left in (7, 6, -1)] == [False, True, True]
     assert [soon(3650 * DAY, left * DAY) for left in (31, 30)] == [False, True]
     assert [soon(None, left * DAY) for left in (8, 7)] == [False, True]
-    assert [soon(HOUR, left, Renewer.DAEMON) for left in (MINUTE, -MINUTE)] == [False, True]
 
 
 def test_check_advises_to_renew_expired_and_expiring_credentials():
     def one(left):
-        return Credential(
-            "publish.http.tls_certificate", "tls", Renewer.OPERATOR, NOON + left, NOON - 90 * DAY
-        )
+        return Credential("publish.http.tls_certificate", "tls", NOON + left, NOON - 90 * DAY)
 
     found = [examine_credential(one(left), NOON) for left in (-HOUR, HOUR, 80 * DAY)]
     assert [finding.level for finding in found] == [Level.FAIL, Level.WARN, Level.OK]
@@ -108,15 +101,11 @@ def test_check_advises_to_renew_expired_and_expiring_credentials():
     assert {finding.todo for finding in found} == {"renew it: docs/operators/credentials.md#tls", ""}
 
 
-def test_catalogue_without_an_expiring_login_has_no_credential():
-    assert login_credential("catalogue file: login", None) is None
-
-
 def test_metrics_of_removed_credentials_disappear():
     registry = CollectorRegistry()
     metrics = Metrics(registry, "0")
-    labels = {"credential": "catalogue rucio: login", "renewed_by": "daemon"}
-    metrics.set_credentials([login_credential("catalogue rucio: login", TokenValidity(NOON, NOON + HOUR))])
+    labels = {"credential": "token"}
+    metrics.set_credentials([Credential("token", "token-files", NOON + HOUR, NOON)])
     expiry, life = "hydrator_credential_expiry_timestamp_seconds", "hydrator_credential_lifetime_seconds"
     assert registry.get_sample_value(expiry, labels) == to_unix(NOON + HOUR)
     assert registry.get_sample_value(life, labels) == 3600

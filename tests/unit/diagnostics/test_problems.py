@@ -7,7 +7,7 @@ import pytest
 
 from hydrator.cli.output.tables import print_status
 from hydrator.diagnostics.check.findings import Finding, Level
-from hydrator.diagnostics.credential_expiry import Credential, Renewer
+from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.problems import (
     LAST_CYCLE,
@@ -22,7 +22,7 @@ from hydrator.reconcile.view import CatalogueView, DatasetView, FactView, Publis
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
-from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, server_state
+from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, server_state
 from tests.staging_world import StagingWorld, need
 
 QUIET = server_state(snapshot=Snapshot({}))
@@ -155,10 +155,9 @@ def test_a_state_that_cannot_be_saved_is_a_failure():
     assert (found.level, found.message, found.command) == (Level.FAIL, "the disk is full", "hydrator check")
 
 
-def credential(name: str, left: timedelta, **changed: object) -> Credential:
+def credential(name: str, left: timedelta) -> Credential:
     """Return a credential of 100 hours that ends after *left*."""
-    one = Credential(name, "x509", Renewer.OPERATOR, NOON + left, NOON + left - 100 * HOUR)
-    return replace(one, **changed)
+    return Credential(name, "x509", NOON + left, NOON + left - 100 * HOUR)
 
 
 def test_credentials_that_end_soon_or_ended_are_problems_and_others_are_not(capsys):
@@ -168,7 +167,6 @@ def test_credentials_that_end_soon_or_ended_are_problems_and_others_are_not(caps
             credential("catalogue rucio: client_cert", 9 * HOUR),
             credential("catalogue dmapi: token_file", -HOUR),
             credential("publish.http.tls_certificate", 50 * HOUR),
-            credential("catalogue rucio: login", MINUTE, renewed_by=Renewer.DAEMON),
         ),
     )
     assert [(one.level, one.subject) for one in state.problems] == [
@@ -180,7 +178,7 @@ def test_credentials_that_end_soon_or_ended_are_problems_and_others_are_not(caps
     assert ending.todo == "renew it: docs/operators/credentials.md#x509"
     print_status(Status(state.cycle, None, state.credentials, None, None), NOON)
     printed = " ".join(capsys.readouterr().out.split())
-    assert [printed.count(one.name) for one in state.credentials] == [1, 1, 1, 1]
+    assert [printed.count(one.name) for one in state.credentials] == [1, 1, 1]
 
 
 def test_page_shows_the_problems_and_counts_them():

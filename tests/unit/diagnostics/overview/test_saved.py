@@ -7,7 +7,7 @@ import pytest
 
 from hydrator.config import Settings, parse
 from hydrator.daemon.background import MaintenanceTasks
-from hydrator.diagnostics.credential_expiry import Credential, Renewer
+from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview import facts
 from hydrator.diagnostics.overview.saved import (
     RELOAD_REPORT,
@@ -115,8 +115,8 @@ def test_view_of_another_version_is_none(store):
 
 def test_status_has_the_credentials_and_the_refused_reload(store):
     credentials = (
-        Credential("catalogue rucio: login", "logins", Renewer.DAEMON, NOON + HOUR, NOON),
-        Credential("a token", "tokens", Renewer.OPERATOR, NOON + 24 * HOUR),
+        Credential("catalogue rucio: client_cert", "x509", NOON + HOUR, NOON),
+        Credential("a token", "tokens", NOON + 24 * HOUR),
     )
     MaintenanceTasks(context_with(store=store))._check_credentials(lambda: list(credentials))
     store.save_reports({RELOAD_REPORT: Reload(to_unix(NOON), ("a bad line",))})
