@@ -78,26 +78,34 @@ def slots(
     return replace(group, **more)
 
 
-def beliefs(*, demanded=(L1, L2), **sites: dict[Did, Fact]) -> DaemonKnowledge:
+def beliefs(
+    *, demanded=(L1, L2), sizes=None, unseen=None, misspelt=None, more=None, **sites: dict[Did, Fact]
+) -> DaemonKnowledge:
+    """Return what a daemon knows of these sites; *more* has other fields."""
     known = {Site(site): SiteFacts(NOON, facts) for site, facts in sites.items()}
-    return DaemonKnowledge(NOON, Snapshot(known), frozenset(demanded))
+    snapshot = Snapshot(known, unseen or {}, (), sizes or {}, misspelt or {})
+    return DaemonKnowledge(NOON, snapshot, frozenset(demanded), **(more or {}))
 
 
 def fact(state: DatasetState, fraction: float | None = None) -> Fact:
     return Fact(state, NOON, fraction)
 
 
+def why(*groups: SlotGroup, known: DaemonKnowledge | None = None, job=JOB, **changes) -> Any:
+    """Explain a job with these *changes*."""
+    return explain(replace(job, **changes), list(groups), known, now=NOON)
+
+
 def lacking(
     job=JOB, known: DaemonKnowledge | None = None, told: SlotDatasetState | None = None, **more
 ) -> Any:
     """Return the first dataset of the job that does not count at CAM, with its reason."""
-    group = slots(MISSING, told=told or SlotDatasetState(False), **more)
-    (at, *_) = explain(job, [group], known, now=NOON).sites
+    at, *_ = why(slots(MISSING, told=told or SlotDatasetState(False), **more), known=known, job=job).sites
     return at.reasons[0].missing_datasets[0]
 
 
 def test_matching_job_names_its_sites_and_needs_no_remedy():
-    answer = explain(JOB, [slots(FINE), slots(MISSING, site=RAL)], None, now=NOON)
+    answer = why(slots(FINE), slots(MISSING, site=RAL))
     assert (answer.matching_sites, answer.could_run, answer.remedy) == ((CAM,), True, None)
     assert "would match at CAM" in answer.verdict
 
@@ -126,7 +134,7 @@ def test_job_that_waiting_jobs_of_its_owner_starve_is_told_so_with_the_cures(idl
     pool = FakePool({"a": IDLE})
     pool.counts = {"TotalIdleJobs": idle, "TotalRunningJobs": running, "MaxJobsRunning": 60}
     (asked_answer,) = ask_job(asked(pool), 7, None, "a").answers
-    answer = explain(replace(JOB, budget=asked_answer.job.budget), [slots(FINE)], None, now=NOON)
+    answer = why(slots(FINE), budget=asked_answer.job.budget)
     assert answer.could_run
     assert words in answer.verdict
 
@@ -150,7 +158,7 @@ def test_job_that_waiting_jobs_of_its_owner_starve_is_told_so_with_the_cures(idl
     ids=["no path", "unreported miss"],
 )
 def test_clause_of_ours_has_a_cause_of_its_own_and_is_not_the_owners(clause, cause, text, remedy):
-    answer = explain(JOB, [slots(Clause(clause, "false", "false"))], None, now=NOON)
+    answer = why(slots(Clause(clause, "false", "false")))
     assert [reason.cause for reason in answer.sites[0].reasons] == [cause]
     assert text in answer.sites[0].reasons[0].text
     assert remedy in (answer.remedy or "")
@@ -173,7 +181,7 @@ def test_the_funnel_counts_slots_from_data_to_cores():
 def test_remedy_is_fewer_cores_at_the_site_with_the_data(free, state, more):
     group = slots(CORES, largest_resources={"Cpus": free, "TotalSlotCpus": 8}, state=state)
     job = replace(JOB, requests={"Cpus": 16})
-    answer = explain(job, [group, slots(MISSING, CORES, site=RAL)], None, now=NOON)
+    answer = why(group, slots(MISSING, CORES, site=RAL), job=job)
     assert answer.remedy == f"ask for 8 cores or less{more} (then the job matches at CAM)"
     assert "requests 16 cores; the largest slot there has 8 cores" in answer.sites[0].reasons[0].text
 
@@ -181,11 +189,9 @@ def test_remedy_is_fewer_cores_at_the_site_with_the_data(free, state, more):
 def test_waiting_is_a_cheaper_remedy_than_manual_action():
     waiting = replace(JOB, any_after=to_unix(NOON) + 720)
     staging = SlotDatasetState(False, "STAGING", 0.4, to_unix(NOON))
-    answer = explain(waiting, [slots(MISSING, told=staging), slots(CORES, site=RAL)], None, now=NOON)
-    assert (
-        answer.remedy == f"the job's wait for its data ends in 12 min or {L1} arrives (STAGING 40 %)"
-        " (then the job matches at CAM)"
-    )
+    answer = why(slots(MISSING, told=staging), slots(CORES, site=RAL), job=waiting)
+    ways = f"the job's wait for its data ends in 12 min or {L1} arrives (STAGING 40 %)"
+    assert answer.remedy == f"{ways} (then the job matches at CAM)"
     assert "for 12 min" in answer.wait
 
 
@@ -193,16 +199,15 @@ def test_data_that_arrives_is_a_cheaper_remedy_than_a_wait_of_an_hour():
     """A job of the mode wait has an hour, rounded up: the advice must not depend on the rounding."""
     staging = SlotDatasetState(False, "STAGING", None, to_unix(NOON))
     for left in (3590, 3610):
-        waiting = replace(JOB, any_after=to_unix(NOON) + left)
-        answer = explain(waiting, [slots(MISSING, told=staging)], None, now=NOON)
+        answer = why(slots(MISSING, told=staging), any_after=to_unix(NOON) + left)
         assert answer.remedy == f"{L1} arrives (STAGING) (then the job matches at CAM)"
 
 
-def big_and_small(big: int = 500 * 10**9) -> tuple[list[SlotGroup], DaemonKnowledge]:
+def big_and_small(big: int) -> tuple[list[SlotGroup], DaemonKnowledge]:
     """P4: L1, of *big* bytes, is at RAL, L2 with 10 MB at CAM; also the slots of both sites."""
     there, absent = SlotDatasetState(True, "AVAILABLE"), SlotDatasetState(False)
-    known = beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}, CAM={L2: fact(DatasetState.AVAILABLE)})
-    known = replace(known, snapshot=replace(known.snapshot, bytes_total={L1: big, L2: 10**7}))
+    here = fact(DatasetState.AVAILABLE)
+    known = beliefs(RAL={L1: here}, CAM={L2: here}, sizes={L1: big, L2: 10**7})
     ral = slots(MISSING, site=RAL, dataset_states={L1: there, L2: absent})
     return [ral, slots(MISSING, dataset_states={L1: absent, L2: there})], known
 
@@ -211,27 +216,22 @@ COPY = f"ask the data manager to copy {L2} (10 MB) to RAL"
 
 
 @pytest.mark.parametrize(
-    ("left", "remedy"),
+    ("left", "big", "remedy"),
     [
-        (None, COPY),
-        (3000, f"the job's wait for its data ends in 50 min or {COPY}"),
+        (None, 500 * 10**9, COPY),
+        (None, 10**7 + 1, COPY),
+        (3000, 500 * 10**9, f"the job's wait for its data ends in 50 min or {COPY}"),
     ],
 )
-def test_cheapest_copy_is_that_of_the_fewest_bytes(left, remedy):
-    groups, known = big_and_small()
+def test_cheapest_copy_is_that_of_the_fewest_bytes(left, big, remedy):
+    groups, known = big_and_small(big)
     job = replace(JOB, datasets=(L1, L2), any_after=None if left is None else to_unix(NOON) + left)
-    answer = explain(job, groups, known, now=NOON)
+    answer = why(*groups, known=known, job=job)
     assert answer.remedy == f"{remedy} (then the job matches at RAL)"
     before = explain_before_submit(replace(job, name="", status=None), groups, known, now=NOON)
     assert before.remedy == answer.remedy
-
-
-def test_copy_counts_bytes_even_if_neither_part_is_small():
-    groups, known = big_and_small(big=10**7 + 1)
-    job = replace(JOB, datasets=(L1, L2))
-    assert explain(job, groups, known, now=NOON).remedy == f"{COPY} (then the job matches at RAL)"
     unknown = replace(known, snapshot=replace(known.snapshot, bytes_total={}))
-    assert "bring the data to one site" in explain(job, groups, unknown, now=NOON).remedy
+    assert "bring the data to one site" in why(*groups, known=unknown, datasets=(L1, L2)).remedy
 
 
 RUN_ANYWHERE = "a queue super user runs hydrator run-anywhere 7: then its data counts no more"
@@ -253,37 +253,44 @@ RUN_ANYWHERE = "a queue super user runs hydrator run-anywhere 7: then its data c
 def test_run_anywhere_is_offered_for_complete_data_that_the_job_need_not_open(state, more, is_offered):
     """A freed job that opens local paths would start, not find its data and be held."""
     known = replace(beliefs(CAM={L1: fact(DatasetState(state))}), dids_without_room={CAM: {L1}})
-    answer = explain(replace(JOB, **more), [slots(MISSING)], known, now=NOON)
+    answer = why(slots(MISSING), known=known, **more)
     assert (RUN_ANYWHERE in answer.remedy) is is_offered
 
 
 def test_run_anywhere_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
-    typo = explain(JOB, [slots(MISSING)], beliefs(), now=NOON)
+    typo = why(slots(MISSING), known=beliefs())
     assert typo.remedy == "submit the job again with a dataset name that exists"
-    down = explain(JOB, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
+    down = why(slots(MISSING), known=beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}))
     assert RUN_ANYWHERE not in down.remedy
 
 
-@pytest.mark.parametrize("is_old", [False, True], ids=["no ad in the slot", "an old ad in the slot"])
-def test_hook_that_fails_is_repaired_before_a_job_runs_without_its_data(is_old):
+OLD = SlotDatasetState(False, "AVAILABLE", None, to_unix(NOON - 6 * HOUR))
+FAILS = "CAM denies access (401)"
+
+
+@pytest.mark.parametrize(
+    ("group", "remedy"),
+    [
+        ({"hook_error": FAILS}, f"the site's operator repairs the hook: {FAILS}"),
+        (
+            {"hook_error": FAILS, "told": OLD, "generation": 7},
+            f"the site's operator repairs the hook: {FAILS}",
+        ),
+        ({}, "install the hook at the site, or repair it (then the job matches at CAM)"),
+    ],
+    ids=["no ad in the slot", "an old ad in the slot", "no hook"],
+)
+def test_hook_is_repaired_or_installed_before_a_job_runs_without_its_data(group, remedy):
     known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
-    old = SlotDatasetState(False, "AVAILABLE", None, to_unix(NOON - 6 * HOUR)) if is_old else None
-    group = slots(MISSING, told=old, generation=7 if is_old else None, hook_error="CAM denies access (401)")
-    answer = explain(JOB, [group], known, now=NOON)
-    assert "the hook there fails: CAM denies access (401)" in answer.sites[0].reasons[0].text
-    assert answer.remedy.startswith("the site's operator repairs the hook: CAM denies access (401)")
+    answer = why(slots(MISSING, **{"generation": None, **group}), known=known)
+    assert answer.remedy.startswith(remedy)
     assert "run-anywhere" not in answer.remedy
-
-
-def test_site_without_a_hook_gets_one_before_a_job_runs_without_its_data():
-    known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
-    answer = explain(JOB, [slots(MISSING, generation=None)], known, now=NOON)
-    assert answer.remedy == "install the hook at the site, or repair it (then the job matches at CAM)"
+    assert (f"the hook there fails: {FAILS}" in answer.sites[0].reasons[0].text) == ("hook_error" in group)
 
 
 @pytest.mark.parametrize(("key", "words"), [(None, "transform was not installed"), (L1, "only ranks slots")])
 def test_job_that_its_data_does_not_bind_has_no_slots_with_the_data(key, words):
-    answer = explain(replace(JOB, is_bound=False, key=key), [slots(FINE, number=2)], None, now=NOON)
+    answer = why(slots(FINE, number=2), is_bound=False, key=key)
     assert answer.funnel == "2 slots"
     assert words in answer.notes[0]
 
@@ -309,7 +316,7 @@ def missed_job(**more: str) -> JobFacts:
 
 
 def test_missed_site_names_the_dataset_the_time_and_the_end_of_avoidance():
-    answer = explain(missed_job(), [slots(MISSED_HERE)], None, now=NOON)
+    answer = why(slots(MISSED_HERE), job=missed_job())
     (reason,) = answer.sites[0].reasons
     assert reason.cause is MismatchCause.UNREADABLE_DATA
     assert reason.text == (
@@ -319,7 +326,7 @@ def test_missed_site_names_the_dataset_the_time_and_the_end_of_avoidance():
     assert f"the job ran and could not read {L1} at CAM 12 min ago" in answer.notes
     assert answer.remedy == "the job tries the site again, in 48 min (then the job matches at CAM)"
     assert answer.funnel == "1 slot → 1 with the data → 0 where the job could read its data"
-    assert explain(missed_job(JobStatus="5"), [], None, now=NOON).notes[-1:] == answer.notes[-1:]
+    assert why(job=missed_job(JobStatus="5")).notes[-1:] == answer.notes[-1:]
 
 
 def refused(reason: str, ago: timedelta = MINUTE, **more) -> JobFacts:
@@ -329,15 +336,13 @@ def refused(reason: str, ago: timedelta = MINUTE, **more) -> JobFacts:
 
 
 def test_verdict_names_the_concurrency_limit_of_a_waiting_job():
-    answer = explain(
-        refused("concurrency limit license, tape reached |5|7.0|"), [slots(FINE)], None, now=NOON
-    )
+    answer = why(slots(FINE), job=refused("concurrency limit license, tape reached |5|7.0|"))
     assert answer.verdict == (
         "it waits for a concurrency limit (license, tape), the negotiator reports;"
         " otherwise it would match at CAM"
     )
     assert (answer.could_run, answer.remedy, answer.matching_sites) == (False, None, (CAM,))
-    nowhere = explain(refused("concurrency limit license reached"), [slots(BUSY)], None, now=NOON)
+    nowhere = why(slots(BUSY), job=refused("concurrency limit license reached"))
     assert nowhere.verdict.startswith("it waits for a concurrency limit (license)")
 
 
@@ -357,14 +362,14 @@ def test_verdict_names_the_concurrency_limit_of_a_waiting_job():
     ids=["later than the answer", "name from the job", "other rejection"],
 )
 def test_verdict_names_the_rejection_of_a_matching_job(job, verdict):
-    assert explain(job, [slots(FINE)], None, now=NOON).verdict.startswith(verdict)
+    assert why(slots(FINE), job=job).verdict.startswith(verdict)
 
 
 @pytest.mark.parametrize(
     "job", [refused("no match found"), refused("concurrency limit x reached", 20 * MINUTE)]
 )
 def test_verdict_ignores_old_rejections_and_no_match_found(job):
-    answer = explain(job, [slots(FINE)], None, now=NOON)
+    answer = why(slots(FINE), job=job)
     assert (answer.verdict.startswith("it would match at CAM"), answer.could_run) == (True, True)
 
 
@@ -373,26 +378,19 @@ def test_datasets_of_a_site_are_counted_by_state_with_bytes_and_arrival():
     ready = NOON + 190 * MINUTE
     facts = {dids[0]: fact(DatasetState.PARTIAL, 0.5), dids[1]: fact(DatasetState.NEARLINE)}
     facts |= {did: Fact(DatasetState.STAGING, NOON, 0.25, Catalogued(ready_at=ready)) for did in dids[2:6]}
-    known = beliefs(demanded=dids, CAM=facts)
-    sized = replace(known, snapshot=replace(known.snapshot, bytes_total=dict.fromkeys(dids, 80 * 10**9)))
-    told = {did: SlotDatasetState(True, "AVAILABLE", None, to_unix(NOON)) for did in dids}
-    told |= {
-        did: SlotDatasetState(False, str(one.state), one.fraction, to_unix(NOON))
-        for did, one in facts.items()
-    }
-    answer = explain(
-        replace(JOB, datasets=tuple(dids)), [replace(slots(MISSING), dataset_states=told)], sized, now=NOON
-    )
+    sized = beliefs(demanded=dids, CAM=facts, sizes=dict.fromkeys(dids, 80 * 10**9))
+    at = to_unix(NOON)
+    told = dict.fromkeys(dids, SlotDatasetState(True, "AVAILABLE", None, at))
+    told |= {did: SlotDatasetState(False, str(one.state), one.fraction, at) for did, one in facts.items()}
+    answer = why(slots(MISSING, dataset_states=told), known=sized, datasets=tuple(dids))
     (at,) = answer.sites
     begin = "239 here, 4 staging until 15:10 UTC, 1 partial, 1 on tape, 360 GB missing: "
     assert at.reasons[0].text.startswith(begin)
 
 
 def test_unknown_size_makes_the_missing_bytes_a_lower_bound():
-    known = beliefs(CAM={L1: fact(DatasetState.PARTIAL), L2: fact(DatasetState.PARTIAL)})
-    known = replace(known, snapshot=replace(known.snapshot, bytes_total={L1: 5 * 10**9}))
-    job = replace(JOB, datasets=(L1, L2))
-    text = explain(job, [slots(MISSING)], known, now=NOON).sites[0].reasons[0].text
+    known = beliefs(CAM=dict.fromkeys((L1, L2), fact(DatasetState.PARTIAL)), sizes={L1: 5 * 10**9})
+    text = why(slots(MISSING), known=known, datasets=(L1, L2)).sites[0].reasons[0].text
     assert text.startswith("0 here, 2 partial, at least 5 GB missing: ")
 
 
@@ -400,13 +398,8 @@ def test_unknown_name_is_followed_by_similar_names():
     right = Did("lofar:L1234_SB001.ms")
     wrong = Did("lofar:L1243_SB001.ms")
     known = beliefs(demanded=(wrong, right), RAL={right: fact(DatasetState.AVAILABLE)})
-    job = replace(JOB, datasets=(wrong,))
-    answer = explain(
-        job,
-        [replace(slots(MISSING), dataset_states={wrong: SlotDatasetState(False)})],
-        add_similar_names(known, [wrong]),
-        now=NOON,
-    )
+    group = slots(MISSING, dataset_states={wrong: SlotDatasetState(False)})
+    answer = why(group, known=add_similar_names(known, [wrong]), datasets=(wrong,))
     (missing,) = answer.sites[0].reasons[0].missing_datasets
     assert missing.text == f"{wrong} is not in any catalogue; did you mean {right}?"
 
@@ -428,36 +421,24 @@ def test_unknown_name_is_followed_by_similar_names():
 def test_site_is_promised_for_another_name_only_if_that_name_is_there(facts, ending, is_case):
     """Case S26 of cases/submit.md."""
     right = Did("lofar:l1") if is_case else Did("lofar:L11")
-    known = beliefs(demanded=(L1,), **{site: {right: fact(state)} for site, state in facts.items()})
-    known = replace(known, similar_names={} if is_case else {L1: (right,)})
-    known = replace(known, snapshot=replace(known.snapshot, misspelt_dids={L1: (right,)} if is_case else {}))
-    answer = explain(JOB, [slots(MISSING), slots(MISSING, site=RAL)], known, now=NOON)
+    names = {"misspelt": {L1: (right,)}} if is_case else {"more": {"similar_names": {L1: (right,)}}}
+    known = beliefs(demanded=(L1,), **names, **{site: {right: fact(state)} for site, state in facts.items()})
+    answer = why(slots(MISSING), slots(MISSING, site=RAL), known=known)
     assert answer.remedy == f"submit the job again with {right} instead of {L1}{ending}"
 
 
 @pytest.mark.parametrize("state", [DatasetState.UNKNOWN, None])
 def test_no_site_is_promised_where_nobody_knows_the_data(state):
-    known = (
-        beliefs(CAM={L1: fact(state)})
-        if state
-        else replace(beliefs(), snapshot=Snapshot({}, {L1: "timeout"}))
-    )
-    answer = explain(JOB, [slots(MISSING)], known, now=NOON)
+    known = beliefs(CAM={L1: fact(state)}) if state else beliefs(unseen={L1: "timeout"})
+    answer = why(slots(MISSING), known=known)
     assert answer.remedy == f"the daemon gets fresh facts about {L1}"
 
 
 def test_remedy_is_for_all_datasets_that_a_site_lacks():
     right = Did("lofar:L11")
-    known = replace(beliefs(CAM={right: fact(DatasetState.AVAILABLE)}), similar_names={L1: (right,)})
-    job = replace(JOB, datasets=(L1, L2))
-    known = replace(
-        known,
-        snapshot=replace(
-            known.snapshot,
-            sites={**known.snapshot.sites, RAL: SiteFacts(NOON, {L2: fact(DatasetState.AVAILABLE)})},
-        ),
-    )
-    assert explain(job, [slots(MISSING)], known, now=NOON).remedy == (
+    here, similar = fact(DatasetState.AVAILABLE), {"similar_names": {L1: (right,)}}
+    known = beliefs(CAM={right: here}, RAL={L2: here}, more=similar)
+    assert why(slots(MISSING), known=known, datasets=(L1, L2)).remedy == (
         f"submit the job again with {right} instead of {L1} and ask the data manager to bring the data to one"
         " site (then the job matches at CAM)"
     )
@@ -506,28 +487,27 @@ def test_scope_makes_no_name_similar(typed, other, is_similar):
 
 
 def test_held_change_is_shown_at_its_site():
-    known = replace(
-        beliefs(CAM={L1: fact(DatasetState.PARTIAL)}), held_reasons={CAM: "5 of 6 datasets would leave"}
-    )
-    answer = explain(JOB, [slots(MISSING, told=SlotDatasetState(False, "PARTIAL"))], known, now=NOON)
+    held = {"held_reasons": {CAM: "5 of 6 datasets would leave"}}
+    known = beliefs(CAM={L1: fact(DatasetState.PARTIAL)}, more=held)
+    answer = why(slots(MISSING, told=SlotDatasetState(False, "PARTIAL")), known=known)
     rows = render_answer(answer).rows
     assert rows[-1][3].startswith(
         "data: the daemon holds back a change of this site: 5 of 6 datasets would leave"
     )
     assert answer.sites[0].held_change == "5 of 6 datasets would leave"
-    free = explain(JOB, [slots(FINE)], known, now=NOON)
+    free = why(slots(FINE), known=known)
     assert "the daemon holds back a change of this site" in render_answer(free).rows[0][3]
 
 
 def test_slots_of_a_flocked_pool_are_listed_separately():
     away = slots(FINE, pool="cm2:9618")
-    answer = explain(JOB, [slots(MISSING, told=SlotDatasetState(False, "PARTIAL")), away], None, now=NOON)
+    answer = why(slots(MISSING, told=SlotDatasetState(False, "PARTIAL")), away)
     assert answer.matching_sites == ("CAM (pool cm2:9618, by flocking)",)
     assert [(at.pool, at.slots) for at in answer.sites] == [("", 1), ("cm2:9618", 1)]
 
 
 def test_busy_slot_without_the_data_needs_both_remedies():
-    answer = explain(JOB, [slots(MISSING, BUSY, told=SlotDatasetState(False, "STAGING"))], None, now=NOON)
+    answer = why(slots(MISSING, BUSY, told=SlotDatasetState(False, "STAGING")))
     assert answer.remedy == f"{L1} arrives (STAGING) and a slot becomes free (then the job matches at CAM)"
 
 
@@ -570,7 +550,7 @@ AVAILABLE_AT_CAM = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
             MissingReason.CASE_COLLISION,
             "lofar:l1",
         ),
-        (replace(beliefs(), snapshot=Snapshot({}, {L1: "timed out"})), MissingReason.UNSEEN, "timed out"),
+        (beliefs(unseen={L1: "timed out"}), MissingReason.UNSEEN, "timed out"),
         (None, MissingReason.UNSEEN, "no daemon was asked"),
     ],
 )
@@ -582,19 +562,17 @@ def test_dataset_absent_from_slots_is_explained_by_the_daemons_knowledge(known, 
 
 @pytest.mark.parametrize("told", [SlotDatasetState(True, "AVAILABLE"), SlotDatasetState(False)])
 def test_misspelt_name_has_the_catalogues_spelling(told):
-    known = replace(beliefs(RAL={Did("LOFAR:l1"): fact(DatasetState.AVAILABLE)}))
-    known = replace(known, snapshot=replace(known.snapshot, misspelt_dids={L1: (Did("LOFAR:l1"),)}))
+    right = Did("LOFAR:l1")
+    known = beliefs(RAL={right: fact(DatasetState.AVAILABLE)}, misspelt={L1: (right,)})
     one = lacking(told=told, known=known)
     assert one.reason is MissingReason.MISSPELT
-    assert (
-        one.text
-        == f"{L1} is written with another letter case: the catalogue has LOFAR:l1; names are case-sensitive"
-    )
-    assert explain(JOB, [slots(MISSING, told=told)], known, now=NOON).matching_sites == ()
+    told_case = "is written with another letter case: the catalogue has LOFAR:l1; names are case-sensitive"
+    assert one.text == f"{L1} {told_case}"
+    assert why(slots(MISSING, told=told), known=known).matching_sites == ()
 
 
 def test_site_with_all_data_and_no_slot_is_listed():
-    answer = explain(JOB, [], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
+    answer = why(known=beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}))
     assert (answer.sites[0].site, answer.sites[0].slots) == (RAL, 0)
     assert "the job could run on a glidein there" in answer.sites[0].reasons[0].text
     assert "the pool has no slots" in answer.verdict
@@ -602,7 +580,7 @@ def test_site_with_all_data_and_no_slot_is_listed():
 
 def test_undefined_requirement_differs_from_a_false_one():
     undefined = Clause("TARGET.HasSpade > 1", "undefined", "undefined")
-    answer = explain(JOB, [slots(undefined)], None, now=NOON)
+    answer = why(slots(undefined))
     assert (
         answer.sites[0]
         .reasons[0]
@@ -613,13 +591,13 @@ def test_undefined_requirement_differs_from_a_false_one():
 
 def test_start_that_refuses_the_job_is_for_the_sites_operator():
     refused = Clause('TARGET.Owner == "root"', "false", "false")
-    answer = explain(JOB, [slots(FINE, start=[refused])], None, now=NOON)
+    answer = why(slots(FINE, start=[refused]))
     assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.START]
     assert answer.remedy.startswith("the site's operator changes START")
 
 
 def test_true_clauses_with_a_false_whole_are_called_too_deep():
-    answer = explain(JOB, [slots(FINE, is_match=False)], None, now=NOON)
+    answer = why(slots(FINE, is_match=False))
     assert "too deep" in answer.sites[0].reasons[0].text
 
 
@@ -634,19 +612,19 @@ def test_true_clauses_with_a_false_whole_are_called_too_deep():
     ],
 )
 def test_every_job_status_has_its_verdict(status, words, sentence, could_run):
-    answer = explain(replace(JOB, status=status, status_attributes=words), [slots(FINE)], None, now=NOON)
+    answer = why(slots(FINE), status=status, status_attributes=words)
     assert answer.verdict.startswith(sentence)
     assert answer.could_run is could_run
     assert (answer.wait is not None) == (status is JobStatus.HELD), "a job that has started waits for nothing"
 
 
 def test_job_without_locality_requirement_has_a_note():
-    plain = explain(replace(JOB, datasets=(), is_bound=False), [slots(CORES)], None, now=NOON)
+    plain = why(slots(CORES), datasets=(), is_bound=False)
     assert "names no datasets" in plain.notes[0]
-    never = explain(replace(JOB, is_bound=False), [slots(CORES)], None, now=NOON)
+    never = why(slots(CORES), is_bound=False)
     assert "its Requirements have no DataLocalityHere" in never.notes[0]
     assert never.wait is None
-    freed = explain(replace(JOB, is_freed=True), [slots(CORES)], None, now=NOON)
+    freed = why(slots(CORES), is_freed=True)
     assert "freed" in freed.notes[0]
 
 
@@ -657,11 +635,11 @@ def test_wait_that_has_ended_says_from_when_it_counts(status, mode):
     texts = {"JobStatus": status, "RequiredDatasets": f'{{"{L1}"}}', **BOUND}
     waited = {"DataLocality": f'"{mode}"', "DataLocalityAnyAfter": str(to_unix(NOON) - 600)}
     job = parse_job({**texts, **waited, "DataLocalityKey": f'"{set_key([L1])}"'}, [0], "s")
-    answer = explain(job, [slots(FINE)], None, now=NOON)
+    answer = why(slots(FINE), job=job)
     head = "the job" if mode == "wait" else "no daemon paces the reads of the job (see hydrator status): it"
     ended = f"{head} may run anywhere since 2026-11-21 11:50 UTC (10 min ago)"
-    why = "its wait counts from its submission, also while it is held, and for each later run"
-    assert answer.wait == f"{ended}: {why}"
+    counts = "its wait counts from its submission, also while it is held, and for each later run"
+    assert answer.wait == f"{ended}: {counts}"
 
 
 def test_job_is_parsed_from_the_text_of_its_ad():
@@ -955,7 +933,7 @@ def test_state_names_the_rule_with_account_reason_and_completion_time():
     read_at = NOON - 20 * MINUTE
     known = beliefs(CAM={L1: Fact(DatasetState.STAGING, read_at, 0.4, TOLD)})
     told = SlotDatasetState(False, "STAGING", 0.4, to_unix(read_at))
-    answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
+    answer = why(slots(MISSING, told=told), known=known)
     (missing,) = answer.sites[0].reasons[0].missing_datasets
     assert missing.text == (
         "lofar:L1 is STAGING 40 % (on its way), read 20 min ago; its rule is stuck: no quota;"
