@@ -49,7 +49,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.model import Provenance as Catalogued
 from hydrator.domain.text import format_duration
-from hydrator.submit.nearest_names import add_similar_names, similar_names
+from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import system_clock
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
 
@@ -460,30 +460,6 @@ def test_similar_name_is_looked_up_in_the_catalogue_before_it_is_advised(tmp_pat
     ]
     answer = explain(replace(JOB, datasets=(typed,)), groups, known, now=now)
     assert answer.remedy == "submit the job again with x:Case instead of x:Casse (then the job matches at UK)"
-
-
-def test_similar_names_are_bounded_and_leave_out_unlike_ones():
-    known = [Did(f"lofar:L{number}_SB001.ms") for number in range(1000, 1100)]
-    assert similar_names(Did("lofar:l1050_sb001.ms"), known)[0] == "lofar:L1050_SB001.ms"
-    assert len(similar_names(Did("lofar:L105_SB001.ms"), known)) == 3
-    assert similar_names(Did("a:" + "x" * 400), [Did("a:" + "x" * 401)]) == ()
-
-
-@pytest.mark.parametrize(
-    ("typed", "other", "is_similar"),
-    [
-        ("lofar:L1", "lofar:L9", False),
-        ("lofar:L1", "lofar:M7", False),
-        ("x:Casse", "x:Case", True),
-        ("x:Casse", "x:Bread", False),
-        ("x:Casse", "y:Case", False),
-        ("x:Casse", "y:Casse", True),
-        ("ska:other", "lofar:L1050_SB001.ms", False),
-    ],
-)
-def test_scope_makes_no_name_similar(typed, other, is_similar):
-    """Case S27 of cases/submit.md."""
-    assert similar_names(Did(typed), [Did(other)]) == ((Did(other),) if is_similar else ())
 
 
 def test_held_change_is_shown_at_its_site():

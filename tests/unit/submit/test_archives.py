@@ -81,11 +81,14 @@ def test_pattern_for_measurement_sets_translates_archives_too():
     )
 
 
-def test_did_of_a_measurement_set_is_similar_to_its_archive():
+def test_did_of_a_measurement_set_is_similar_to_its_archive_and_three_are_named_at_most():
     known = [
         Did(did) for did in [*DIDS, "lofar:L775619_SB054_uv.MS_76a2361e.tar", "lofar:L775619_SB056_uv.MS"]
     ]
     assert similar_names(Did("lofar:L775619_SB055_uv.MS"), known) == (DIDS[0],)
+    many = [Did(f"lofar:L{number}_SB001.ms") for number in range(1000, 1100)]
+    assert similar_names(Did("lofar:l1050_sb001.ms"), many)[0] == "lofar:L1050_SB001.ms"
+    assert len(similar_names(Did("lofar:L105_SB001.ms"), many)) == 3
 
 
 @pytest.mark.parametrize(
@@ -100,10 +103,18 @@ def test_did_of_a_measurement_set_is_similar_to_its_archive():
         ("x:L667526_SB0O7_uv.ms", "x:L667526_SB001_uv.ms", False),
         ("x:L667526_SB007_vu.ms", "x:L667526_SB007_uv.ms", True),
         ("x:L667526_SB007_uv", "x:L667526_SB007_uv.ms_76a2361e.tar", True),
+        ("lofar:L1", "lofar:L9", False),
+        ("lofar:L1", "lofar:M7", False),
+        ("x:Casse", "x:Case", True),
+        ("x:Casse", "x:Bread", False),
+        ("x:Casse", "y:Case", False),
+        ("x:Casse", "y:Casse", True),
+        ("ska:other", "lofar:L1050_SB001.ms", False),
+        (f"a:{'x' * 400}", f"a:{'x' * 401}", False),
     ],
 )
-def test_name_with_another_number_is_another_dataset(typed, other, is_similar):
-    """Case S20 of cases/submit.md."""
+def test_name_with_another_number_is_another_dataset_and_a_scope_makes_none_similar(typed, other, is_similar):
+    """Cases S20, S27 of cases/submit.md."""
     assert similar_names(Did(typed), [Did(other)]) == ((Did(other),) if is_similar else ())
 
 
