@@ -20,6 +20,7 @@ from hydrator.domain.model import (
     Seen,
     Site,
     SiteAd,
+    Unseen,
 )
 from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.site_ads import Budget, draft_site_ads, facts_of
@@ -69,6 +70,10 @@ class CatalogueContract(ABC):
     @abstractmethod
     def make_failing_catalogue(self) -> Catalogue:
         """Build a catalogue that cannot answer now."""
+
+    def make_garbled_catalogue(self) -> Catalogue:
+        """Build a catalogue whose source has something unreadable about L1; by default the failing one."""
+        return self.make_failing_catalogue()
 
     def make_catalogue_for_scenario(self, scenario: Scenario) -> Catalogue | None:
         """Build a catalogue in which *scenario* happened; return None to use ``scenario.replicas``."""
@@ -256,6 +261,14 @@ class CatalogueContract(ABC):
             with pytest.raises(CatalogueError) as failure:
                 self.open_failing_catalogue().read(question)
             assert failure.value.catalogue == self.open_failing_catalogue().name
+
+    def test_what_cannot_be_read_is_no_empty_answer(self) -> None:
+        self._open_catalogues.append(self.make_garbled_catalogue())
+        try:
+            reading = self._open_catalogues[-1].read({self.did("L1")}).readings[self.did("L1")]
+        except CatalogueError:
+            return
+        assert isinstance(reading, Unseen)
 
     def test_a_failing_catalogue_raises_an_error_from_find(self) -> None:
         with pytest.raises(CatalogueError):

@@ -70,6 +70,11 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
         self.standin.habits.status = 503
         return dmapi(self.standin, self.folder, limits=ONCE)
 
+    def make_garbled_catalogue(self):
+        self.standin.put(self.did("L1"), FILES, {"CAM_SE": FILES})
+        self.standin.habits.lost.add(self.did("L1"))
+        return dmapi(self.standin, self.folder, limits=ONCE)
+
     def test_two_storage_elements_of_a_site_both_have_a_replica(self):
         two = self.open_catalogue(
             self.replica_at("L1", state=DatasetState.PARTIAL, fraction=0.5),

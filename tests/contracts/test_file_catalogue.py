@@ -44,6 +44,11 @@ class FileContract(CatalogueContract):
     def make_failing_catalogue(self) -> FileCatalogue:
         return FileCatalogue("files", self.folder / "none.toml", lambda: NOON)
 
+    def make_garbled_catalogue(self) -> FileCatalogue:
+        path = self.folder / "garbled.toml"
+        path.write_text(toml({self.did("L1"): {Site("CAM"): [{"state": "?"}]}}))
+        return FileCatalogue("files", path, lambda: NOON)
+
 
 class TestTomlCatalogue(FileContract):
     def make_catalogue(self, *replicas: Replica) -> FileCatalogue:
