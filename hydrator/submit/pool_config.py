@@ -342,15 +342,17 @@ def negotiator_config(*, rank_only: bool = False) -> str:
     return _format_header("negotiator", rank_only) + _NEGOTIATOR.format(others_weight=OTHERS_WEIGHT)
 
 
-def allow_line(daemon: str, level: str, identity: str) -> str:
-    """Build the configuration line that gives *identity* the authorization *level* at *daemon*.
+def allow_lines(daemon: str, level: str, identity: str) -> list[str]:
+    """Build the configuration lines that give *identity* the authorization *level* at *daemon*.
 
-    If ``DAEMON.ALLOW_LEVEL`` is set, HTCondor does not use ``ALLOW_LEVEL``. A line with *identity* alone
-    would lock out the pool's own daemons, so this line adds *identity* to the earlier value. The line has no
-    default inside a default, because HTCondor would leave a stray parenthesis in the value.
+    If ``DAEMON.ALLOW_LEVEL`` is set, HTCondor does not use ``ALLOW_LEVEL``, nor ``ALLOW_WRITE`` where
+    ``ALLOW_DAEMON`` is undefined. A line with *identity* alone would lock out the pool's own daemons, so the
+    last line adds *identity* to what applied before. No line has a default inside a default, because HTCondor
+    would leave a stray parenthesis in the value.
     """
     own = f"{daemon.upper()}.ALLOW_{level}"
-    return f"{own} = $({own}:$(ALLOW_{level})) {identity}"
+    before = ["ALLOW_DAEMON = $(ALLOW_DAEMON:$(ALLOW_WRITE))"] if level == "DAEMON" else []
+    return [*before, f"{own} = $({own}:$(ALLOW_{level})) {identity}"]
 
 
 # --- parts of the texts ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.submit.pool_config import allow_line
+from hydrator.submit.pool_config import allow_lines
 from testbed.files import write_program, write_secret
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
@@ -204,6 +204,7 @@ ROLES = ("schedd", "startd", "negotiator")
 BASES = {
     "what the package has": "",
     "get_htcondor": "use security:get_htcondor_idtokens\n",
+    "no list for daemons": "ALLOW_WRITE = condor@b.test\n",
     "a list of the daemon's own": "ALLOW_DAEMON = a@b.test\nCOLLECTOR.ALLOW_DAEMON = condor@b.test\n",
 }
 
@@ -214,26 +215,27 @@ def test_configuration_lines_of_the_pages_remove_no_member_of_a_list(fresh, base
     package = "" if base else "use security:recommended_v9_0\n"
     file = fresh.pool.shared / "lists.conf"
     common = f"UID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\nLOCAL_CONFIG_DIR =\n{package}{base}"
-    lines = [
-        line
-        for block in blocks("text condor")
-        for line in fresh.here(block.text).splitlines()
-        if re.match(r"[\w.]+ = \$\(", line)
+    texts = [
+        fresh.here(block.text).splitlines() for words in ("text condor", "sh bare") for block in blocks(words)
     ]
-    lines += [allow_line("collector", level, f"us@{DOMAIN}") for level in ("READ", "DAEMON", "NEGOTIATOR")]
-    assert len(lines) > 10
+    texts += [allow_lines("collector", level, f"us@{DOMAIN}") for level in ("READ", "DAEMON", "NEGOTIATOR")]
+    extending = [[line for line in text if re.match(r"[\w.]+ = \$\(", line)] for text in texts]
+    assert len([line for lines in extending for line in lines]) > 12
 
-    def words(config: str, line: str) -> set[str]:
-        daemon, _, name = line.split(" = ", maxsplit=1)[0].rpartition(".")
+    def words(config: str, daemon: str, name: str) -> set[str]:
         file.write_text(config)
         whose = ("-subsys", daemon) if daemon else ()
         env = {"CONDOR_CONFIG": str(file)}
         done = fresh.pool.run("condor_config_val", *whose, name, env=env, check=False)
-        return set(re.split(r"[\s,]+", done.stdout.strip())) - {""} if done.returncode == 0 else set()
+        found = set(re.split(r"[\s,]+", done.stdout.strip())) - {""} if done.returncode == 0 else set()
+        # HTCondor's own rule
+        return found or (words(config, daemon, "ALLOW_WRITE") if name == "ALLOW_DAEMON" else found)
 
-    for line in lines:
-        before, after = words(common, line), words(f"{common}{line}\n", line)
-        assert before < after, line
+    for lines in extending:
+        for line in lines:
+            daemon, _, name = line.split(" = ", maxsplit=1)[0].rpartition(".")
+            before, after = (words(text, daemon, name) for text in (common, common + "\n".join(lines)))
+            assert before == after if name == "ALLOW_DAEMON" and not daemon else before < after, line
 
 
 def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_do_not(operator):

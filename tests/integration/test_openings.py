@@ -111,6 +111,7 @@ def test_why_says_twice_the_same_of_a_job_that_no_free_slot_takes(installed):
         return installed.run("why", str(job), check=False).stdout
 
     installed.pool.wait(lambda: "the job may start now at" in told(), "an opening")
+    assert installed.pool.stays_idle(job)  # slots of the nearest site refuse it: then it opens at more
     first = told()
     assert installed.pool.stays_idle(job)
     assert told() == first

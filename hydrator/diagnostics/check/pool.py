@@ -19,7 +19,7 @@ from hydrator.domain.ads import contract
 from hydrator.domain.daemon_probe import Authorization
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import PoolReader
-from hydrator.submit.pool_config import allow_line
+from hydrator.submit.pool_config import allow_lines
 
 _UNNEEDED_LEVELS = {
     "ADVERTISE_STARTD": "replace slot ads",
@@ -51,9 +51,13 @@ def _refusal(
     if answer.identity is None:
         todo = "give the daemon a valid token of this pool: docs/operators/credentials.md#idtokens"
     else:
-        line = allow_line("collector", level, answer.identity)
-        todo = f"add this line unchanged to the collector's configuration: {line}; {otherwise}"
+        lines = _write_allowing(answer.identity, level)
+        todo = f"add to the collector's configuration, unchanged: {lines}; {otherwise}"
     return failure(subject, message, answer.token_limit_advice or todo)
+
+
+def _write_allowing(identity: str, level: str) -> str:
+    return " and below it ".join(allow_lines("collector", level, identity))
 
 
 def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
@@ -97,7 +101,15 @@ def check_advertise_access(
     answer = collector.ping("collector", "DAEMON")
     identity = _identity_text(answer)
     if answer.is_allowed:
-        yield ok(subject, f"accepts site ads (DAEMON) from {identity}")
+        members = collector.config_of("collector", ["ALLOW_DAEMON"])["ALLOW_DAEMON"] or ""
+        if answer.identity and set(re.split(r"[\s,]+", members.strip())) == {answer.identity}:
+            yield failure(
+                subject,
+                f"its ALLOW_DAEMON has {answer.identity} alone: it refuses the ads of the pool's own daemons",
+                f"write in place of this line: {_write_allowing(answer.identity, 'DAEMON')}",
+            )
+        else:
+            yield ok(subject, f"accepts site ads (DAEMON) from {identity}")
         needed = ["NEGOTIATOR"] if is_merging else []
         # the level DAEMON implies some of these levels unless the pool denies them
         for level, action in _UNNEEDED_LEVELS.items():

@@ -44,6 +44,7 @@ class Pool:
     denying: frozenset = frozenset()
     ping_answer: Authorization | Exception = ALLOWED
     version: str = "25.14.1"
+    advertisers: str | None = "condor@pool.test hydrator@pool.test"
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def slots(self, attributes, constraint="true"):
@@ -54,6 +55,7 @@ class Pool:
             "JOB_TRANSFORM_NAMES": self.transform,
             "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": self.limits,
             "NEGOTIATOR_PRE_JOB_RANK": self.rank,
+            "ALLOW_DAEMON": self.advertisers,
         }
         return {wanted: values[wanted] for wanted in names}
 
@@ -176,6 +178,12 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             Pool(ping_answer=DENIED),
             Level.FAIL,
             "refuses site ads (DAEMON)",
+            "= $(ALLOW_DAEMON:$(ALLOW_WRITE)) and below it COLLECTOR.ALLOW_DAEMON = $(COLL",
+        ),
+        (
+            Pool(advertisers=f" {ALLOWED.identity}"),
+            Level.FAIL,
+            "it refuses the ads of the pool's own daemons",
             "COLLECTOR.ALLOW_DAEMON = $(COLLECTOR.ALLOW_DAEMON:$(ALLOW_DAEMON)) ",
         ),
         (
