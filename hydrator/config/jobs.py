@@ -54,12 +54,12 @@ class SubmitSettings(Section):
 
     names: dict[str, str] = Field(
         default_factory=dict,
-        description="DIDs of measurement sets, as name = DID; an entry has priority over patterns",
+        description="DIDs of measurement sets, as name = DID; an entry has priority over all rules",
     )
     patterns: list[NamePattern] = Field(
         default_factory=list,
-        description="rules for measurement sets without an entry in names; the first rule that matches"
-        " gives the DID",
+        description="rules for measurement sets that neither names nor a catalogue has; the first rule"
+        " that matches gives the DID",
     )
     stage_in: str | None = Field(
         None,

@@ -3,10 +3,10 @@
 The resolver uses the first of these rules that gives a DID for a name:
 
 1. the table [submit].names;
-2. the patterns [submit].patterns;
-3. a name that is itself ``scope:name``;
-4. a DID in the catalogues whose name has the same last part as the user's name, apart from ``.tar`` and a
+2. a name that is itself ``scope:name``;
+3. a DID in the catalogues whose name has the same last part as the user's name, apart from ``.tar`` and a
    trailing ``/``; the resolver searches default_scope first, then all scopes (a daemon: only default_scope);
+4. the patterns [submit].patterns, also for a name that rule 3 gives several DIDs;
 5. ``default_scope:name``.
 """
 
@@ -146,12 +146,15 @@ def _choose_dids(
     the reason for each catalogue that did not answer.
     """
     scope = settings.daemon.default_scope
-    chosen = apply_configuration(names, settings)
+    chosen = apply_configuration(names, settings, only_table=True)
     chosen |= {name: did for name in names if name not in chosen and (did := _parse_explicit_did(name))}
-    in_catalogues, ambiguous, failures = find_in_catalogues(
-        [name for name in dict.fromkeys(names) if name not in chosen], prefixes, catalogues
-    )
-    chosen |= in_catalogues
+    others = [name for name in dict.fromkeys(names) if name not in chosen]
+    in_catalogues, ambiguous, failures = find_in_catalogues(others, prefixes, catalogues)
+    by_pattern = apply_configuration([name for name in others if name not in in_catalogues], settings)
+    chosen |= in_catalogues | by_pattern
+    ambiguous = {name: dids for name, dids in ambiguous.items() if name not in by_pattern}
+    if by_pattern.keys() >= set(others):  # no name needs the search
+        failures = {}
     by_scope, unknown = _apply_default_scope(
         [name for name in names if name not in chosen and name not in ambiguous], scope, failures
     )

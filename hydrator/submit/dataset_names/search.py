@@ -25,12 +25,18 @@ from .lookup import (
     strip_tar,
 )
 
+_WIDE_GLOB = re.compile(r"(\[[^]]*\]|[*?]|\.\w*)*")
+"""A glob that is only wildcards and extensions such as ``.MS`` or ``.ms.tar``."""
 _MAX_PATTERNS = 8
 """Maximum of name beginnings in one query; for more names the query has shorter, shared beginnings."""
 
 
-def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, Did]:
+def apply_configuration(
+    names: Sequence[str], settings: Settings, *, only_table: bool = False
+) -> dict[str, Did]:
     """Return, by name, the DIDs that [submit].names and [submit].patterns give for *names*.
+
+    With *only_table*, the patterns are checked but give no DIDs.
 
     Raises:
         ConfigError: an entry or a pattern gives an invalid DID, or a pattern is not a regular expression.
@@ -46,7 +52,7 @@ def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, D
     chosen: dict[str, Did] = {}
     for name in dict.fromkeys(names):
         try:
-            if text := look_up_configured(name, table, patterns):
+            if text := look_up_configured(name, table, () if only_table else patterns):
                 chosen[name] = parse_did(text, settings.daemon.default_scope)
         except BadDid as bad:
             problems.append(f"[submit] gives an invalid DID for {name}: {bad}")
@@ -123,7 +129,7 @@ def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple
     """Query all *catalogues*; return the matching DIDs, and the reason for each failed catalogue."""
     dids: set[Did] = set()
     failures = {}
-    for catalogue in catalogues:
+    for catalogue in catalogues if patterns else ():
         try:
             dids.update(catalogue.find(patterns))
         except CatalogueError as error:
@@ -137,14 +143,12 @@ def find_unlisted(dids: Collection[Did], catalogues: Sequence[Catalogue]) -> fro
     patterns = [
         pattern for scope, names in by_scope.items() for pattern in _prefix_patterns(names, f"{scope}:")
     ]
-    found, failures = find_dids(catalogues, patterns) if patterns else (set(), {})
+    found, failures = find_dids(catalogues, patterns)
     return frozenset() if failures else frozenset(dids) - found
 
 
 def find_similar(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
     """Return for each of *dids* the existing DIDs in the catalogues with similar names."""
-    if not dids:
-        return {}
     candidates, _ = find_dids(catalogues, similar_name_patterns(dids))
     return {did: similar_names(did, candidates) for did in dids}
 
@@ -160,12 +164,12 @@ def name_part(did: Did) -> str:
 class Expansion:
     """The ``names`` of the measurement sets that globs match.
 
-    ``catalogue_counts`` has the globs that match nothing on this host, each with its number of matches in the
+    ``catalogue_matches`` has the globs that match nothing on this host, each with its matches in the
     catalogues. ``unreachable_catalogues`` has the reason for each catalogue that did not answer.
     """
 
     names: tuple[str, ...]
-    catalogue_counts: Mapping[str, int] = field(default_factory=dict)
+    catalogue_matches: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -183,6 +187,10 @@ def expand_globs(
     are none, the archives of such names on this host. For any other glob the function searches the
     catalogues, because the submit host seldom has the data. It puts the folder of the glob before each name
     from a catalogue. A name without wildcards stays unchanged. *is_daemon*: see :func:`scope_prefixes`.
+
+    Raises:
+        ConfigError: the last part of a glob for the catalogues is only wildcards and a file name extension,
+            which would match all datasets.
     """
     names: list[str] = []
     remote: list[str] = []
@@ -192,11 +200,22 @@ def expand_globs(
             names += local_names or [search]
         else:
             remote.append(search)
+    if wide := [search for search in remote if _WIDE_GLOB.fullmatch(base_name(search))]:
+        raise ConfigError([_explain_wide_glob(search) for search in wide])
     prefixes = scope_prefixes(settings.daemon.default_scope, is_daemon=is_daemon)
     matches, failures = _match_in_catalogues(remote, settings, prefixes, catalogues)
     for matched in matches.values():
         names += matched
-    return Expansion(tuple(sorted(names)), {search: len(matches[search]) for search in remote}, failures)
+    return Expansion(tuple(sorted(names)), matches, failures)
+
+
+def _explain_wide_glob(search: str) -> str:
+    observation = re.search(r"(?<=/)L\d+(?=/)", search)
+    compared = (
+        "only its last part is compared with the names in the catalogues, so it would match all datasets"
+    )
+    begin = f"{observation[0] if observation else 'L1234'}_{base_name(search)}"
+    return f"{search} matches nothing on this host, and {compared}: begin it with the observation ({begin})"
 
 
 def _find_local_archives(search: str, find_local: Callable[[str], Collection[str]]) -> list[str]:

@@ -30,7 +30,7 @@ from .parset import printable_line
 JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"
 _NAME_ENDINGS = {"output": ".out", "error": ".err", "log": ".log", "batch_name": ""}
-RESULT_FOLDERS = ("images", "logs", "plots", "regions", "skymodels", "solutions")
+RESULT_FOLDERS = ("images", "logs", "plots", "regions", "skymodels", "solutions", "visibilities")
 """Folders that HTCondor returns from Rapthor's working folder: all but ``pipelines``, which has
 copies of the data."""
 

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hydrator.domain.errors import ConfigError
 from hydrator.submit.dataset_names.lookup import base_name
@@ -109,8 +110,34 @@ def parse_parset(content: bytes, origin: str) -> Parset:
     sections = {name: dict(parser.items(name)) for name in parser.sections()}
     options = sections["global"]
     if missing := [name for name in _REQUIRED_OPTIONS if options[name] in UNSET_VALUES]:
-        raise ConfigError([f"{origin}: [global] lacks {' and '.join(missing)}, which Rapthor requires"])
+        named = next((name for name in sections if name != "global" and name.lower() == "global"), None)
+        hint = f"; [{named}]: did you mean [global]?" if named else ""
+        lacks = f"[global] lacks {' and '.join(missing)}, which Rapthor requires"
+        raise ConfigError([f"{origin}: {lacks}{hint}"])
+    problems = [
+        f"{origin}: {name}: {why}"
+        for options in sections.values()
+        for name, text in options.items()
+        if (why := _explain_slip(text, is_path=name in (*_REQUIRED_OPTIONS, *FILE_OPTIONS)))
+    ]
+    if problems:
+        raise ConfigError(problems)
     return Parset(origin, _parse_input_globs(options["input_ms"], origin), sections)
+
+
+def _explain_slip(text: str, *, is_path: bool) -> str | None:
+    """Return what is wrong with *text*, which Rapthor would read as another name; None without a slip."""
+    value = lexical_cast(text)
+    words = re.findall(r"""'[^']*'|"[^"]*"|[^'"\s]+""", text)
+    if isinstance(value, list | tuple) and any(
+        {one[0], other[0]} <= {"'", '"'} for one, other in pairwise(words)
+    ):
+        return "a comma is missing between two texts, which Rapthor would join"
+    if is_path and value == text and re.search(r"\s#", text):
+        return "a comment needs a line of its own"
+    if is_path and value == text and text.count("[") != text.count("]"):
+        return "a bracket is missing: write [a, b]"
+    return None
 
 
 def lexical_cast(text: str) -> object:

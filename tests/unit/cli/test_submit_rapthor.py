@@ -434,7 +434,8 @@ def test_submit_option_submits_from_the_jobs_final_folder(host, monkeypatch):
         f"hydrator: the job's files are in jobs/{folder.name}\n"
         "hydrator: run1.parset: the job's scratch folder and the paths at its site replace"
         " dir_working = /data/run, input_ms = L1.ms\n"
-        f"hydrator: results: jobs/{folder.name}/ with images, logs, plots, regions, skymodels, solutions\n"
+        f"hydrator: results: jobs/{folder.name}/ with images, logs, plots, regions, skymodels, solutions,"
+        " visibilities\n"
         "hydrator: an evicted job loses all its results and starts from the beginning;"
         " --keep-on-eviction keeps its finished operations\n"
     )
@@ -495,11 +496,40 @@ def test_world_writable_output_folder_is_rejected(host):
 
 
 def test_search_without_a_match_is_rejected_with_one_sentence(host):
-    (output,) = host.refusal("/nowhere/*.none")
+    (output,) = host.refusal("/nowhere/M*.none")
     assert "matches nothing, neither on this host nor in the catalogues" in output
     assert "with letter case, without [submit].patterns: list the names" in output
     (output,) = host.refusal("a.ms, b.ms")
     assert "write a list in brackets" in output
+
+
+@pytest.mark.parametrize(
+    ("input_ms", "told"),
+    [
+        ("/data/EN1/L600003/*.MS", "begin it with the observation (L600003_*.MS)"),
+        ("[/data/*, /data/x/L600003*.MS]", "begin it with the observation (L1234_*)"),
+        ("/data/?*.[mM][sS]", "begin it with the observation (L1234_?*.[mM][sS])"),
+        ("/data/L60000*_SB000.MS", "matches 2 observations (L600001, L600003): write a list with one glob"),
+        ("/data/*_SB000.MS", "matches 2 observations (L600001, L600003): write a list with one glob"),
+    ],
+)
+def test_glob_for_more_than_one_observation_in_the_catalogues_is_refused(host, input_ms, told):
+    names = ("L600001_SB000.MS", "L600003_SB000.MS", "L600003_SB001.MS")
+    more = "".join(f'[datasets."lofar:{name}"]\nsites.UK = "available"\n' for name in names)
+    (host.folder / "catalogue.toml").write_text(CATALOGUE + more)
+    (message,) = host.refusal(input_ms)
+    assert told in message
+    done = host.submit("[/d/L600001_*.MS, /d/L600003_*1.MS]")
+    assert '{"lofar:L600001_SB000.MS","lofar:L600003_SB001.MS"}' in done.stdout
+
+
+@pytest.mark.parametrize("input_ms", ["/data/L7_SB*.ms", "/data/L7_SB1.ms"])
+def test_name_in_a_catalogue_is_final_whatever_the_patterns_say(host, input_ms):
+    host.configure(STORAGE + """[submit]\npatterns = [ { match = "(L7)_.*", did = "lofar:\\\\1" } ]\n""")
+    (host.folder / "catalogue.toml").write_text(
+        CATALOGUE + '[datasets."lofar:L7_SB1.ms"]\nsites.UK = "available"\n'
+    )
+    assert '+RequiredDatasets = {"lofar:L7_SB1.ms"}' in host.submit(input_ms).stdout
 
 
 def test_catalogue_without_an_answer_is_reported_and_can_be_left_out(host):

@@ -66,16 +66,28 @@ def test_name_lookup_respects_letter_case():
     assert "l1.ms" in resolution.unknown_names
 
 
-def test_names_table_precedes_patterns_and_catalogues():
+SUB_BANDS = [{"match": "(L[0-9]+)_SB([0-9]+).*[.]ms", "did": "lofar:\\1_\\2"}]
+
+
+def test_names_table_precedes_catalogues_and_these_precede_patterns():
     resolution = found(
         "/x/special.ms",
         "L1_SB7_uv.ms",
-        "plain.ms",
-        dids=["t:s", "lofar:L1_7", "lofar:plain.ms", "lofar:special.ms", "lofar:L1_SB7_uv.ms"],
+        "L1_SB8_uv.ms",
+        "L1_SB9_uv.ms",
+        "x:L1_SB9_uv.ms",
+        dids=[
+            "t:s",
+            "lofar:special.ms",
+            *(f"lofar:L1_{n}" for n in (7, 8, 9)),
+            "x:L1_SB8_uv.ms",
+            "x:L1_SB9_uv.ms",
+            "y:L1_SB9_uv.ms",
+        ],
         names={"special.ms": "t:s"},
-        patterns=[{"match": "(L[0-9]+)_SB([0-9]+).*[.]ms", "did": "lofar:\\1_\\2"}],
+        patterns=SUB_BANDS,
     )
-    assert chosen(resolution) == ("t:s", "lofar:L1_7", "lofar:plain.ms")
+    assert chosen(resolution) == ("t:s", "lofar:L1_7", "x:L1_SB8_uv.ms", "lofar:L1_9", "x:L1_SB9_uv.ms")
     assert resolution.problems == []
 
 
@@ -207,13 +219,16 @@ def test_daemon_that_cannot_search_leaves_names_unchecked():
     assert resolution.unknown_names == {}
 
 
-def test_search_that_fails_says_nothing_about_a_did():
+@pytest.mark.parametrize("name", ["a:L7.ms", "L7_SB1.ms"])
+def test_search_that_fails_says_nothing_about_a_did_or_what_a_pattern_gives(name):
     class Deaf(Daemon):
         def find(self, patterns):
             raise CatalogueError(self.name, "busy")
 
-    resolution = resolve_names(["a:L7.ms"], settings(), [], [Deaf("daemon", [replica("a:L7.MS")])])
-    assert resolution.unchecked_dids == {"a:L7.ms"}
+    patterns = [{"match": "(L7)_SB1.ms", "did": "a:\\1.ms"}]
+    deaf = Deaf("daemon", [replica("a:L7.MS")])
+    resolution = resolve_names([name], settings(patterns=patterns), [], [deaf])
+    assert (resolution.unchecked_dids, resolution.unreachable_catalogues) == ({"a:L7.ms"}, {})
     assert resolution.unlisted_dids == {}
 
 
@@ -282,7 +297,7 @@ def expanded(*searches: str, dids=(), local=nothing_here, **submit):
 def test_glob_without_local_matches_gives_names_from_the_catalogues():
     far = expanded("/d/L1_*.ms", dids=["a:L1_2.ms", "a:x/L1_1.ms.tar", "a:L2_1.ms", "a:.L1_9.ms"])
     assert far.names == ("/d/L1_1.ms", "/d/L1_2.ms")
-    assert far.catalogue_counts == {"/d/L1_*.ms": 2}
+    assert far.catalogue_matches == {"/d/L1_*.ms": ["/d/L1_1.ms", "/d/L1_2.ms"]}
 
 
 def test_glob_searches_the_default_scope_before_other_scopes():
@@ -291,7 +306,7 @@ def test_glob_searches_the_default_scope_before_other_scopes():
 
 
 def test_glob_that_matches_nothing_stays_empty():
-    assert expanded("/d/M*.ms", dids=["lofar:L1_SB001.ms"]).catalogue_counts == {"/d/M*.ms": 0}
+    assert expanded("/d/M*.ms", dids=["lofar:L1_SB001.ms"]).catalogue_matches == {"/d/M*.ms": []}
 
 
 def test_glob_matches_names_of_the_names_table():
@@ -299,5 +314,5 @@ def test_glob_matches_names_of_the_names_table():
 
 
 def test_expansion_reports_an_unreachable_catalogue():
-    far = expand_globs(["/d/*.ms"], nothing_here, settings(), [catalogue(name="dmapi", is_broken=True)])
+    far = expand_globs(["/d/L*.ms"], nothing_here, settings(), [catalogue(name="dmapi", is_broken=True)])
     assert list(far.unreachable_catalogues) == ["dmapi"]

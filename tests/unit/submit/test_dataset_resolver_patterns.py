@@ -28,7 +28,7 @@ def test_pattern_that_gives_an_invalid_did_names_the_measurement_set():
 def test_glob_with_local_matches_gives_these():
     here = expanded("/d/*.ms", local=lambda _: ["/d/b.ms", "/d/a.ms"], dids=["a:c.ms"])
     assert here.names == ("/d/a.ms", "/d/b.ms")
-    assert here.catalogue_counts == {}
+    assert here.catalogue_matches == {}
 
 
 def test_name_without_wildcards_gives_itself():

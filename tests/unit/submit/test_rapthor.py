@@ -47,6 +47,8 @@ def refusal(content: bytes) -> str:
         ('"a, b.ms"', ("a, b.ms",)),
         ("[a.ms,]", ("a.ms",)),
         ("a, b", ("a, b",)),
+        ("['a', '', 'b#1']  # both", ("", "a", "b#1")[1:]),
+        ("[LM]*.ms", ("[LM]*.ms",)),
         ("%(x)s.ms", ("%(x)s.ms",)),
         *((name, (name,)) for name in ("L1.ms", "2d.ms", "30m/*.ms", "12h.ms")),
     ],
@@ -66,6 +68,17 @@ def test_input_ms_is_read_in_every_form_that_rapthor_accepts(written, meant):
         *((parset(empty), "names no measurement set") for empty in ("[]", "''", "['', ' ']")),
         (b"[global]\n", "dir_working and input_ms"),
         (b"[calibration]\nx = 1\n", "dir_working and input_ms"),
+        (b"[Global]\ninput_ms = a.ms\ndir_working = /x\n", "requires; [Global]: did you mean [global]?"),
+        (parset("['/d/A.MS' '/d/B.MS']"), "input_ms: a comma is missing between two texts"),
+        (parset("['A.MS', 'B.MS'\n  'C.MS']"), "input_ms: a comma is missing between two texts"),
+        (
+            parset("a.ms", "[imaging]\nnormalization_skymodels = ['/d/1' '/d/2']\n"),
+            "normalization_skymodels: a comma is missing between two texts",
+        ),
+        (parset("[/a/x.MS"), "input_ms: a bracket is missing: write [a, b]"),
+        (parset("x.MS  # my ms"), "input_ms: a comment needs a line of its own"),
+        (parset("[x.MS, y.MS] # mine"), "input_ms: a comment needs a line of its own"),
+        (parset("x.MS", "strategy = a.py # mine\n"), "strategy: a comment needs a line of its own"),
         (parset("None"), "input_ms"),
         (b"[DEFAULT]\ninput_ms = a.ms\n[global]\ndir_working = /x\n", "input_ms"),  # as in Rapthor
         *(

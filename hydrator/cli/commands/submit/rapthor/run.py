@@ -1,8 +1,9 @@
 """A Rapthor run prepared for output: its datasets, their files, and the sites that could run it."""
 
 import glob
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,7 @@ from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.state.store import Store
+from hydrator.submit.dataset_names.lookup import base_name
 from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
 from hydrator.submit.dataset_names.search import Expansion, expand_globs
 from hydrator.submit.dataset_paths import PATHS_FILE, Paths, has_file_rule, local_paths
@@ -232,10 +234,13 @@ def _resolve_datasets(
 
 def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) -> Sequence[str]:
     """Return the measurement sets that match the globs of *parset*; exit if a glob matches nothing."""
-    for search, count in expansion.catalogue_counts.items():
-        if count:
-            datasets = format_count(count, "dataset")
-            print_problems(f"{search} matches nothing on this host; in the catalogues it matches {datasets}")
+    for search, matches in expansion.catalogue_matches.items():
+        found = f"{search} matches nothing on this host; in the catalogues it matches"
+        if len(several := _find_observations(matches)) > 1:
+            advice = f"write a list with one glob for each that you mean, such as {several[0]}_*"
+            exit_on_problems([f"{found} {len(several)} observations ({shorten_list(several)}): {advice}"])
+        if matches:
+            print_problems(f"{found} {format_count(len(matches), 'dataset')}")
     failures = _describe_failures(expansion.unreachable_catalogues)
     not_here = [search for search in parset.input_globs if not _glob_local_files(search)]
     exit_on_problems([hint for search in not_here if (hint := parset.missing_brackets_hint(search))])
@@ -247,8 +252,8 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
         places = " on this host: try again later, or list the names"
     nothing = [
         f"{parset.origin}: input_ms: {search} matches nothing{places}"
-        for search, count in expansion.catalogue_counts.items()
-        if not count
+        for search, matches in expansion.catalogue_matches.items()
+        if not matches
     ]
     if nothing:
         exit_on_problems([*failures, *nothing], status=1 if failures else 2)
@@ -259,6 +264,15 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
         exit_on_problems([*failures, advice], status=1)
     print_problems(*failures)
     return expansion.names
+
+
+def _find_observations(names: Iterable[str]) -> list[str]:
+    """Return the LOFAR observations of *names*.
+
+    >>> _find_observations(["/data/L1_SB000_uv.MS", "L1_SB001_uv.MS", "L2_SB000_uv.MS", "other.MS"])
+    ['L1', 'L2']
+    """
+    return sorted({found[0] for name in names if (found := re.match(r"L\d+(?=_)", base_name(name)))})
 
 
 def _describe_failures(unreachable_catalogues: Mapping[str, str]) -> list[str]:
