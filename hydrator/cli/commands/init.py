@@ -1,30 +1,24 @@
-"""``hydrator init``: a first configuration, from the pool, the catalogue and the user's answers.
+"""``hydrator init``: a first configuration, from the user's answers.
 
 Every prompt has an option; without a terminal, or with --yes, the command does not prompt.
-Before the command writes the file, it tests the settings at the pool and the catalogue; --untried skips this.
+It queries no service: ``hydrator check`` tests the settings at the pool and the catalogue.
 """
 
 import json
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, command_of
 from hydrator.cli.output.new_files import write_new_file
 from hydrator.cli.output.printing import print_problems
-from hydrator.cli.output.progress import show_progress
-from hydrator.domain.errors import ConfigError, PoolError
-
-if TYPE_CHECKING:
-    from hydrator.config import Settings
-    from hydrator.diagnostics.check.findings import Finding
+from hydrator.domain.errors import ConfigError
 
 DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
@@ -110,9 +104,6 @@ class InitOptions:
         None
     )
     state_dir: Annotated[str, typer.Option(help="Folder of what must survive a restart.")] = DEFAULT_STATE_DIR
-    untried: Annotated[
-        bool, typer.Option("--untried", help="Write the file without a query to the pool or the catalogue.")
-    ] = False
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False
 
     @property
@@ -130,21 +121,16 @@ class InitOptions:
 def init(options: InitOptions) -> None:
     """Write a first configuration, with answers or by options.
 
-    The command queries the pool and the catalogue, prompts for the rest, and never overwrites a file.
-    `hydrator check` lists what else the installation needs.
+    The command never overwrites a file.
+    `hydrator check` then queries the pool and the catalogue, and lists what the installation needs.
     """
-    from hydrator.cli.output.tables import print_findings
     from hydrator.config import parse
 
     config = options.config
     if config.exists():
         raise ConfigError([f"init: {config} exists and is not overwritten: name another file with -c"])
     text = format_toml(_build_sections(options))
-    settings = parse(tomllib.loads(text), folder=config.parent.absolute(), origin="init")
-    if not options.untried:
-        with show_progress("asking the pool and the catalogue"):
-            findings = _query_pool_and_catalogues(settings)
-        print_findings(findings)
+    parse(tomllib.loads(text), folder=config.parent.absolute(), origin="init")
     _write_config(config, text)
     print(f"wrote {config}")
     print_problems(_WHEN_IT_PAYS)
@@ -232,29 +218,6 @@ def _ask(options: InitOptions, key: str, question: str | None = None) -> str:
 
 def _option_name(key: str) -> str:
     return f"--{key.replace('_', '-')}"
-
-
-def _query_pool_and_catalogues(settings: "Settings") -> "list[Finding]":
-    """Query the pool and the catalogues; return what `hydrator check` says about their answers.
-
-    Raises:
-        PoolError, CatalogueError: the pool or a catalogue does not answer; the command then writes no file.
-    """
-    from hydrator.diagnostics.check.installation import check_catalogue
-    from hydrator.diagnostics.check.slots import check_sites_of_slots, read_slots
-    from hydrator.wiring import system_clock
-    from hydrator.wiring.assembly import assemble
-
-    attributes = settings.sites.slot_attributes
-    with closing(assemble(settings, system_clock)) as parts:
-        findings = [one for each in parts.catalogues for one in check_catalogue(each, set())]
-        try:
-            if client := parts.pool.client:
-                findings += check_sites_of_slots(read_slots(client, attributes), attributes)
-        except PoolError as error:
-            hint = "give --collector HOST, or --untried to query no pool"
-            raise PoolError(error.daemon, f"{error.reason}; {hint}") from error
-    return findings
 
 
 def format_toml(data: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from typing import Final
 
 EXAMPLES: Final = """\
-hydrator init   # queries the pool and the catalogue, and prompts for the rest
+hydrator init   # prompts for what it needs; then hydrator check tests it
 hydrator init --yes --catalogue file --path datasets.json   # without prompts
 hydrator init --catalogue rucio --url https://rucio.example.org --account hydrator \
 --username hydrator --password-file rucio-password   \

@@ -30,7 +30,7 @@ def check_slots(
     pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
 ) -> Iterator[Finding]:
     """Examine the slots. Leave out findings that the failure of one of *failed_subjects* explains."""
-    listed = read_slots(pool, inputs.slot_attributes)
+    listed = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
     if not listed:
         yield _warning("the collector lists no slot", "check htcondor.collector")
         return
@@ -56,27 +56,6 @@ def check_slots(
         )
 
 
-def read_slots(pool: CheckPoolClient, attributes: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the ads of the slots that are not dynamic, with *attributes*, which name the site."""
-    return pool.slots([*SLOT_ATTRIBUTES, *attributes], "DynamicSlot =!= true")
-
-
-def check_sites_of_slots(slots: Sequence[Mapping[str, Any]], attributes: Sequence[str]) -> Iterator[Finding]:
-    """Check that each slot names a site in one of *attributes*."""
-    sites = {site for slot in slots if (site := site_of(slot, attributes))}
-    yield ok("slots", f"{format_count(len(slots), 'slot')} at {name_list(sites) or 'no site'}")
-    homeless = [
-        str(slot["Name"])
-        for slot in slots
-        if site_of(slot, attributes) is None and not slot.get(contract.ERROR)
-    ]
-    if homeless:
-        yield _warning(
-            f"{len(homeless)} of the slots name no site: {name_list(homeless)}",
-            f"advertise one of {', '.join(attributes)}, or extend sites.slot_attributes",
-        )
-
-
 def _check_sites(
     slots: Sequence[Mapping[str, Any]],
     inputs: CheckInputs,
@@ -84,8 +63,18 @@ def _check_sites(
     failed_subjects: AbstractSet[str],
 ) -> Iterator[Finding]:
     """Check that each slot names a site that a catalogue covers; *sites* are the catalogues' sites."""
-    yield from check_sites_of_slots(slots, inputs.slot_attributes)
     slot_sites = {site for slot in slots if (site := site_of(slot, inputs.slot_attributes))}
+    yield ok("slots", f"{format_count(len(slots), 'slot')} at {name_list(slot_sites) or 'no site'}")
+    homeless = [
+        str(slot["Name"])
+        for slot in slots
+        if site_of(slot, inputs.slot_attributes) is None and not slot.get(contract.ERROR)
+    ]
+    if homeless:
+        yield _warning(
+            f"{len(homeless)} of the slots name no site: {name_list(homeless)}",
+            f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
+        )
     if not failed_subjects.isdisjoint(catalogue.name for catalogue in inputs.catalogues):
         return
     same_name = (

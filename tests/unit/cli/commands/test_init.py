@@ -1,4 +1,4 @@
-"""`hydrator init`: a tested configuration that loads, and no overwritten file."""
+"""`hydrator init`: a configuration that loads, and no overwritten file."""
 
 import json
 import os
@@ -27,14 +27,14 @@ def folder(tmp_path) -> Path:
 
 def written(config: Path, *given: str) -> Settings:
     """Return the settings that init writes with these options."""
-    done = run("init", "-c", str(config), "--yes", "--untried", *given)
+    done = run("init", "-c", str(config), "--yes", *given)
     assert done.returncode == 0, done.stderr
     return load(config)
 
 
 def words(folder: Path, *more: str) -> list[str]:
     file = ["--catalogue", "file", "--path", str(folder / "list.json")]
-    return ["init", "-c", str(folder / "new" / "config.toml"), *file, "--untried", "--yes", *more]
+    return ["init", "-c", str(folder / "new" / "config.toml"), *file, "--yes", *more]
 
 
 def test_init_writes_a_loadable_configuration_with_the_given_options(folder):
@@ -114,28 +114,6 @@ def test_init_without_a_terminal_names_the_missing_or_wrong_option(tmp_path, giv
     assert not config.exists()
 
 
-@pytest.mark.outside
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [([], "give --collector HOST, or --untried"), (["--collector", "127.0.0.1:1"], "127.0.0.1:1")],
-)
-def test_init_writes_nothing_if_no_collector_answers(folder, monkeypatch, given, said):
-    monkeypatch.setenv("CONDOR_CONFIG", "/dev/null")
-    asked = words(folder, *given, "--state-dir", str(folder / "var"))
-    done = run(*(word for word in asked if word != "--untried"))
-    assert (done.returncode, len(done.stderr.splitlines()), said in done.stderr) == (1, 1, True), done
-    assert not (folder / "new" / "config.toml").exists()
-
-
-@pytest.mark.outside
-def test_init_prints_what_check_says_about_the_catalogue_and_writes_the_file(folder):
-    off = {"HYDRATOR_DEMAND__ASK_SCHEDDS": "false", "HYDRATOR_PUBLISH__COLLECTOR__ENABLED": "false"}
-    asked = words(folder, "--state-dir", str(folder / "var"))
-    done = run(*(word for word in asked if word != "--untried"), **off)
-    assert (done.returncode, "answers, and covers 2 sites: CAM, RAL" in done.stdout) == (0, True), done
-    assert (folder / "new" / "config.toml").exists()
-
-
 RUCIO = ["--url", "https://rucio.example.org", "--account", "hydrator"]
 CLIENT = [
     "--token-url",
@@ -189,7 +167,7 @@ def test_toml_of_init_keeps_quotes_backslashes_and_emoji(tmp_path):
 def typed(config: Path, answers: str, *words: str) -> str:
     """Answer the questions of init at a terminal; return what it printed."""
     main, terminal = pty.openpty()
-    command = [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried", *words]
+    command = [sys.executable, "-m", "hydrator.cli", "init", "-c", config, *words]
     with subprocess.Popen(
         command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as asking:
