@@ -3,6 +3,7 @@
 import threading
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -233,6 +234,12 @@ def test_a_bug_of_a_catalogue_is_told_as_its_own_and_all_else_goes_on(error):
     assert reports[-1].catalogue_errors["well"] is None
     assert reports[-1].catalogue_errors["sick"].startswith("bug in catalogue sick: ")
     assert len([line for line in logged if line["log_level"] == "error"]) == 1  # once until it changes
+    sick.read = partial(MemoryCatalogue.read, sick)
+    world.run(MINUTE)
+    del sick.read
+    with capture_logs() as logged:
+        world.run(MINUTE)
+    assert len([line for line in logged if line["log_level"] == "error"]) == 1  # it had answered meanwhile
 
 
 class Odd(MemoryPublisher):
