@@ -87,50 +87,38 @@ def plan(
 
     [1] HTCondor manual, admin-manual/configuration/collector, CLASSAD_LIFETIME.
     """
-    sites = sorted(published.keys() | (desired.keys() - retired))
-    return tuple(
-        _action(
-            site, published.get(site), desired.get(site), retired, now, refresh_after, withheld_reasons or {}
-        )
-        for site in sites
-    )
+    actions = []
+    for site in sorted(published.keys() | (desired.keys() - retired)):
+        shown, ad = published.get(site), desired.get(site)
+        if site in retired:
+            action = Action(ActionKind.WITHDRAW, site, "the site is retired in the configuration")
+        elif ad is None:
+            unknown = "the daemon has no facts about the site; add the site to sites.retired to remove its ad"
+            action = Action(ActionKind.KEEP, site, (withheld_reasons or {}).get(site, unknown))
+        elif shown is None:
+            action = Action(ActionKind.PUBLISH, site, "not published", ad)
+        else:
+            action = _compare(ad, shown, now, refresh_after)
+        actions.append(action)
+    return tuple(actions)
 
 
-def _action(
-    site: Site,
-    published_ad: PublishedAd | None,
-    ad: SiteAd | None,
-    retired: AbstractSet[Site],
-    now: datetime,
-    refresh_after: timedelta | None,
-    withheld_reasons: Mapping[Site, str],
-) -> Action:
-    if site in retired:
-        return Action(ActionKind.WITHDRAW, site, "the site is retired in the configuration")
-    if ad is None:
-        return Action(
-            ActionKind.KEEP,
-            site,
-            withheld_reasons.get(
-                site, "the daemon has no facts about the site; add the site to sites.retired to remove its ad"
-            ),
-        )
-    if published_ad is None:
-        return Action(ActionKind.PUBLISH, site, "not published", ad)
-    if published_ad.generation != ad.generation:
-        return Action(ActionKind.PUBLISH, site, f"replaces generation {published_ad.generation}", ad)
-    is_newer = to_unix(ad.as_of) != to_unix(published_ad.as_of)
+def _compare(ad: SiteAd, shown: PublishedAd, now: datetime, refresh_after: timedelta | None) -> Action:
+    """Return the action for *ad* at a publisher that has *shown*, its ad of the same site."""
+    if shown.generation != ad.generation:
+        return Action(ActionKind.PUBLISH, ad.site, f"replaces generation {shown.generation}", ad)
+    as_of, shown_as_of = to_unix(ad.as_of), to_unix(shown.as_of)
     # If the clock was set back, the published as_of may be in the future. Jobs would take that ad for
     # fresh until then, so the ad is due at once.
-    is_ahead = to_unix(published_ad.as_of) > to_unix(now)
+    is_ahead = shown_as_of > to_unix(now)
     # received_at may then be in the future too; without abs() the ad's age would be negative
-    age = abs(now - published_ad.received_at)
-    is_due = is_newer if refresh_after is None else is_ahead or age >= refresh_after
-    if not is_due and (ad.open_until is None or _has_openings(ad, published_ad)):
-        return Action(ActionKind.NOOP, site)
-    if to_unix(ad.as_of) > to_unix(published_ad.as_of):
-        return Action(ActionKind.REFRESH, site, ad=ad)
-    return Action(ActionKind.KEEP, site, f"no newer facts since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)
+    age = abs(now - shown.received_at)
+    is_due = as_of != shown_as_of if refresh_after is None else is_ahead or age >= refresh_after
+    if not is_due and (ad.open_until is None or _has_openings(ad, shown)):
+        return Action(ActionKind.NOOP, ad.site)
+    if as_of > shown_as_of:
+        return Action(ActionKind.REFRESH, ad.site, ad=ad)
+    return Action(ActionKind.KEEP, ad.site, f"no newer facts since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)
 
 
 MAX_WITHHOLD: Final = timedelta(minutes=10)

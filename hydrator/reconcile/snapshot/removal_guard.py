@@ -26,60 +26,13 @@ from itertools import chain
 
 from hydrator.config.daemon import RemovalGuardSettings
 from hydrator.domain.model import DatasetState, Did, Fact, Site
-from hydrator.domain.text import format_count
+from hydrator.domain.text import format_count, group_pairs
 
 from .memory import CatalogueMemory, DatasetRecord
 
 Listings = Mapping[Site, Fact]
 """The sites that list a dataset, each with its fact; the fact is AVAILABLE if any catalogue says so."""
 NO_LISTINGS: Listings = {}
-
-
-@dataclass(frozen=True)
-class ListingChange:
-    """The listings of the demanded datasets, before and after the answers of a cycle."""
-
-    previous: Mapping[Did, Listings]
-    current: Mapping[Did, Listings]
-
-    @cached_property
-    def listed(self) -> Counter[Site]:
-        """The number of datasets that each site listed before the answers."""
-        return Counter(chain.from_iterable(self.previous.values()))
-
-    @cached_property
-    def available(self) -> Counter[Site]:
-        """The number of datasets that were AVAILABLE at each site before the answers."""
-        return Counter(
-            site
-            for listings in self.previous.values()
-            for site, fact in listings.items()
-            if fact.state is DatasetState.AVAILABLE
-        )
-
-    @cached_property
-    def listed_now(self) -> Counter[Site]:
-        """The number of datasets that each site lists after the answers."""
-        return Counter(chain.from_iterable(self.current.values()))
-
-    def lists_now(self, did: Did, site: Site) -> bool:
-        """Return True if a catalogue lists *did* at *site* after the answers of this cycle."""
-        return site in self.current.get(did, NO_LISTINGS)
-
-    def was_available(self, did: Did, site: Site) -> bool:
-        """Return True if *did* was AVAILABLE at *site* before the answers of this cycle."""
-        fact = self.previous.get(did, NO_LISTINGS).get(site)
-        return fact is not None and fact.state is DatasetState.AVAILABLE
-
-    def find_lost(self) -> dict[Site, set[Did]]:
-        """Return, by site, the datasets that it listed before the answers and does not list now."""
-        lost: dict[Site, set[Did]] = {}
-        for did, listings in self.previous.items():
-            current = self.current.get(did, NO_LISTINGS)
-            if current is not listings:  # most records do not change
-                for site in listings.keys() - current.keys():
-                    lost.setdefault(site, set()).add(did)
-        return lost
 
 
 def find_listings(
@@ -253,18 +206,51 @@ class LossCheck:
     now: datetime
 
     @cached_property
-    def change(self) -> ListingChange:
-        """The listings before and after the answers."""
-        return ListingChange(
-            find_listings(self.previous, self.demanded_dids, self.retired),
-            find_listings(self.current, self.demanded_dids, self.retired),
+    def listings_before(self) -> Mapping[Did, Listings]:
+        """The listings of the demanded datasets before the answers."""
+        return find_listings(self.previous, self.demanded_dids, self.retired)
+
+    @cached_property
+    def listings(self) -> Mapping[Did, Listings]:
+        """The listings of the demanded datasets after the answers."""
+        return find_listings(self.current, self.demanded_dids, self.retired)
+
+    @cached_property
+    def listed(self) -> Counter[Site]:
+        """The number of datasets that each site listed before the answers."""
+        return Counter(chain.from_iterable(self.listings_before.values()))
+
+    @cached_property
+    def available(self) -> Mapping[Site, AbstractSet[Did]]:
+        """The datasets that were AVAILABLE at each site before the answers."""
+        pairs = (
+            (site, did)
+            for did, listings in self.listings_before.items()
+            for site, fact in listings.items()
+            if fact.state is DatasetState.AVAILABLE
         )
+        return {site: frozenset(dids) for site, dids in group_pairs(pairs).items()}
+
+    @cached_property
+    def listed_now(self) -> Counter[Site]:
+        """The number of datasets that each site lists after the answers."""
+        return Counter(chain.from_iterable(self.listings.values()))
+
+    def find_lost(self) -> dict[Site, set[Did]]:
+        """Return, by site, the datasets that it listed before the answers and does not list now."""
+        lost: dict[Site, set[Did]] = {}
+        for did, listings in self.listings_before.items():
+            current = self.listings.get(did, NO_LISTINGS)
+            if current is not listings:  # most records do not change
+                for site in listings.keys() - current.keys():
+                    lost.setdefault(site, set()).add(did)
+        return lost
 
     def run(self) -> GuardResult:
         """Hold a loss that is too large: the returned memories keep the facts of the missing datasets."""
         if not self.settings.confirm_polls:
             return GuardResult(self.current)
-        listed, lost_dids = self.change.listed, self.change.find_lost()
+        listed, lost_dids = self.listed, self.find_lost()
         losses = {
             site: self._judge(site, lost_dids.get(site, set()))
             for site in sorted(lost_dids.keys() | (self.held_losses.keys() & listed.keys()))
@@ -287,7 +273,7 @@ class LossCheck:
         held_dids = held.missing_polls.keys() if held else frozenset[Did]()
         previous = held if held and held.can_be_confirmed else None
         last_polls = previous.missing_polls if previous else {}
-        unread = {did for did in held_dids if self.change.lists_now(did, site) and self._is_unread(site, did)}
+        unread = {did for did in held_dids if self._is_unread(site, did)}
         approved = self.approved_losses.get(site, frozenset()) & held_dids & (lost_dids | unread)
         is_confirmed = bool(lost_dids) and (
             previous is None or self.now - previous.last_confirmed_at >= self.poll_spacing
@@ -304,13 +290,13 @@ class LossCheck:
             approved_dids=approved,
             lost_dids=lost_dids,
             is_confirmed=is_confirmed,
-            is_site_read=self.change.listed_now[site] > len(unread & last_polls.keys()),
+            is_site_read=self.listed_now[site] > len(unread & last_polls.keys()),
             previous=previous,
         )
 
     def _is_unread(self, site: Site, did: Did) -> bool:
-        """Return True if all facts of *did* at *site* are the same before and after the answers."""
-        return all(
+        """Return True if *did* is listed at *site*, by the same facts before and after the answers."""
+        return site in self.listings.get(did, NO_LISTINGS) and all(
             memory.find_fact(did, site) == self.previous[name].find_fact(did, site)
             for name, memory in self.current.items()
         )
@@ -325,7 +311,7 @@ class LossCheck:
             return {}
         alone = {site for site in losing if self._is_shrink([site], losses, self.settings.site_share)}
         missing_dids = {did for loss in losing.values() for did in loss.missing_polls}
-        sites = self.change.listed.keys()
+        sites = self.listed.keys()
         is_total_shrink = (
             len(missing_dids) >= _MIN_TOTAL_LOSS and all(self._is_emptied(site, losses) for site in sites)
         ) or self._is_shrink(sites - alone, losses, _ALL_SHARE)
@@ -340,21 +326,20 @@ class LossCheck:
     def _is_emptied(self, site: Site, losses: Mapping[Site, _Loss]) -> bool:
         """Return True if all datasets of *site* whose loss is not final are missing."""
         loss = losses.get(site)
-        return loss is not None and len(loss.missing_polls) == self.change.listed[site] - len(
-            loss.settled_dids
-        )
+        return loss is not None and len(loss.missing_polls) == self.listed[site] - len(loss.settled_dids)
 
     def _is_shrink(self, sites: Collection[Site], losses: Mapping[Site, _Loss], share: float) -> bool:
         """Return True if *sites* miss more than *share* of the listed, or of the AVAILABLE, datasets."""
-        listed = sum(self.change.listed[site] for site in sites)
-        available = sum(self.change.available[site] for site in sites)
+        listed = sum(self.listed[site] for site in sites)
+        available = sum(len(self.available.get(site, ())) for site in sites)
         missing = missing_available = 0
         for site in losses.keys() & sites:
             loss = losses[site]
             listed -= len(loss.settled_dids)
-            available -= sum(self.change.was_available(did, site) for did in loss.settled_dids)
+            were_here = self.available.get(site, frozenset())
+            available -= len(were_here & loss.settled_dids)
             missing += len(loss.missing_polls)
-            missing_available += sum(self.change.was_available(did, site) for did in loss.missing_polls)
+            missing_available += len(were_here & loss.missing_polls.keys())
         return _is_too_much(missing, listed, share) or _is_too_much(missing_available, available, share)
 
     def _hold_facts(
@@ -376,7 +361,7 @@ class LossCheck:
             held = self.held_losses.get(site)
             start = held.started_at if held and held.cause is HoldCause.UNNAMED else self.now
             polls = dict.fromkeys(sorted(dids), 0)
-            holds[site] = HeldLoss(start, start, polls, self.change.listed[site], HoldCause.UNNAMED)
+            holds[site] = HeldLoss(start, start, polls, self.listed[site], HoldCause.UNNAMED)
         return holds
 
     def _release_reasons(self, losses: Mapping[Site, _Loss]) -> dict[Site, dict[Did, str]]:
