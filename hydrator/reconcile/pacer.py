@@ -206,9 +206,6 @@ class _Figures:
         return min(max(seconds, MIN_LATENESS_SECONDS), MAX_LATENESS_SECONDS)
 
 
-_PACING = "the pacing"
-
-
 class Pacer:
     """The openings of each cycle, made from the last snapshot of the pool.
 
@@ -261,29 +258,32 @@ class Pacer:
 
     def make(self, snapshot: Snapshot, demand: Demand, now: datetime) -> PacedCycle:
         """Return the openings of the cycle at *now*; those of the last cycle without a new load."""
-        try:
-            load = self._load
-            reason = self._find_obstacle(load, self._failure, now)
-            if load is None or reason is not None:
-                self.last = PacedCycle(None, reason, waiting=self.last.waiting)
-            elif self.has_new_load:
-                self.last = self._pace(snapshot, demand, load, now)
-            self._bugs.mark_resolved(_PACING)
-        except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
-            self.last = PacedCycle(None, self._bugs.report(_PACING, error), waiting=self.last.waiting)
-        return self.last
+        made = self._bugs.attempt("the pacing", lambda: self._make(snapshot, demand, now))
+        if isinstance(made, Unseen):
+            made = PacedCycle(None, made.reason, waiting=self.last.waiting)
+        self.last = made
+        return made
 
-    def _find_obstacle(self, load: PoolLoad | None, failure: str | None, now: datetime) -> str | None:
+    def _make(self, snapshot: Snapshot, demand: Demand, now: datetime) -> PacedCycle | Unseen:
+        load = self._find_load(now)
+        if isinstance(load, Unseen):
+            return load
+        return self._pace(snapshot, demand, load, now) if self.has_new_load else self.last
+
+    def _find_load(self, now: datetime) -> PoolLoad | Unseen:
+        """Return the jobs and slots, or why they cannot be used."""
+        load, failure = self._load, self._failure
         if not self._settings.demand.ask_schedds:
-            return "the daemon does not query the schedds ([demand] ask_schedds)"
+            return Unseen("the daemon does not query the schedds ([demand] ask_schedds)")
         if load is None:
-            return failure or "the jobs and slots of the pool were not queried yet"
+            return Unseen(failure or "the jobs and slots of the pool were not queried yet")
         if now - load.as_of > MAX_LOAD_AGE:
             at = f"the last answer about jobs and slots is from {load.as_of:%Y-%m-%d %H:%M:%S} UTC"
-            return f"{at}: {failure}" if failure else at
+            return Unseen(f"{at}: {failure}" if failure else at)
         if not load.slots:
-            return "the pool has no slots that take jobs"
-        return None if load.answers else load.unseen_reason
+            return Unseen("the pool has no slots that take jobs")
+        reason = None if load.answers else load.unseen_reason
+        return Unseen(reason) if reason else load
 
     def _pace(self, snapshot: Snapshot, demand: Demand, load: PoolLoad, now: datetime) -> PacedCycle:
         find_rate, waiting = cache(self._find_rate), read_waiting(load)

@@ -5,12 +5,13 @@ The operator gives the commands: approve a held loss.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
-from hydrator.domain.model import Did, Site, SiteAd
+from hydrator.domain.model import Did, Site, SiteAd, Unseen
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -111,30 +112,24 @@ class StateSaver:
 
     def write(self, write_to: Callable[[StateStore], None]) -> str | None:
         """Call *write_to* with the store; return the error as a sentence, or None."""
-        try:
-            if self._store:
-                write_to(self._store)
-        except StateError as error:
-            return str(error)
-        except Exception as error:  # noqa: BLE001 - a bug of the store must not stop the cycle
-            return self._bugs.report("the state", error)
-        return None
+        return self._attempt("the state", partial(write_to, self._store)) if self._store else None
 
     def read_commands(self) -> PendingCommands[Approve]:
         """Return the commands that are not executed yet; ``problem`` has the error if reading failed."""
-        try:
-            return self._commands.read_pending() if self._commands else PendingCommands()
-        except Exception as error:  # noqa: BLE001 - a bug of this queue must not stop the cycle
-            return PendingCommands(problem=self._bugs.report("the reading of commands", error))
+        if self._commands is None:
+            return PendingCommands()
+        pending = self._bugs.attempt("the reading of commands", self._commands.read_pending)
+        return PendingCommands(problem=pending.reason) if isinstance(pending, Unseen) else pending
 
     def remove_commands(self, commands: PendingCommands[Approve]) -> str | None:
         """Remove executed commands; return the error as a sentence, or None.
 
         Call this method only after the effects of *commands* are on disk.
         """
-        try:
-            if self._commands:
-                self._commands.remove_processed(commands)
-        except StateError as error:
-            return str(error)
-        return None
+        if self._commands is None:
+            return None
+        return self._attempt("the removal of commands", partial(self._commands.remove_processed, commands))
+
+    def _attempt(self, part: str, work: Callable[[], None]) -> str | None:
+        done = self._bugs.attempt(part, work, StateError, describe=str)
+        return done.reason if isinstance(done, Unseen) else None
