@@ -462,15 +462,14 @@ class _Round:
 
     def _count_jobs(self, memory: PacingMemory) -> None:
         """Note the idle jobs, and add up those that wait at each home."""
-        kinds = self._kinds
         for group, lanes in self._pool.waiting.items():
             size = self._pool.sets.get(group.key)
             if size is None:
                 continue
             name = tuple(size.on_disk), group.request
-            kind = kinds.get(name)
-            if kind is None:
-                kind = kinds[name] = _AlikeJobs(*name, self._count_free(group.request), self._list_sources)
+            if name not in self._kinds:
+                self._kinds[name] = _AlikeJobs(*name, self._count_free(group.request), self._list_sources)
+            kind = self._kinds[name]
             idle = sum(lanes.values())
             turn = memory.turns.get(group, Turn(self._round))
             watch = memory.watches.get(group) if group.is_auto or kind.has_free_slots else None
@@ -478,7 +477,7 @@ class _Round:
             kind.idle += idle
             if kind.has_free_slots and not self._is_stuck(jobs, kind.homes):
                 kind.local += idle
-        for kind in kinds.values():
+        for kind in self._kinds.values():
             for home in kind.homes:
                 self._backlog[home] += kind.idle
                 self._waiting_cores[home] += kind.idle * kind.request.cpus / len(kind.homes)
@@ -616,11 +615,11 @@ class _Round:
         reads = [read for read in reads if read.site in nearest or self._is_useful(kind, read.site, is_short)]
         best = next((read for read in reads if slots[read.site]), reads[0])
         is_small = not is_refused and self._is_small(best)
-        reads = [
-            read
-            for read in reads
-            if (self._is_small(read) if is_small else all(map(self._has_room, read.by_source)))
-        ]
+
+        def fits(read: _Read) -> bool:
+            return self._is_small(read) if is_small else all(map(self._has_room, read.by_source))
+
+        reads = list(filter(fits, reads))
         if not reads:
             return self._describe_turn(self._find_full(best.by_source))
         if not is_refused:  # sites with shorter reads may take all jobs
