@@ -81,15 +81,7 @@ def read_limited(path: Path, max_bytes: int) -> bytes:
     Raises:
         OSError: the file cannot be read, or is larger than *max_bytes*: ``/dev/zero`` has no end.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        os.set_blocking(descriptor, True)  # O_NONBLOCK above is for open, which waits for a writer
-        content = file.read(max_bytes + 1)
-        if not content and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EPIPE, "it is a pipe, and no program writes to it")
-    if len(content) > max_bytes:
-        raise OSError(errno.EFBIG, f"the file is larger than {max_bytes} bytes")
-    return content
+    return _read(path, max_bytes, may_be_pipe=True)[0]
 
 
 def read_regular(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
@@ -98,12 +90,19 @@ def read_regular(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
     Raises:
         OSError: the file cannot be read, is not a regular file, or is larger than *max_bytes*.
     """
+    return _read(path, max_bytes, may_be_pipe=False)
+
+
+def _read(path: Path, max_bytes: int, *, may_be_pipe: bool) -> tuple[bytes, os.stat_result]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if not may_be_pipe and not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
+        os.set_blocking(descriptor, True)  # O_NONBLOCK above is for open, which waits for a writer
         content = file.read(max_bytes + 1)
+        if not content and stat.S_ISFIFO(status.st_mode):
+            raise OSError(errno.EPIPE, "it is a pipe, and no program writes to it")
     if len(content) > max_bytes:
         raise OSError(errno.EFBIG, f"the file is larger than {max_bytes} bytes")
     return content, status

@@ -49,7 +49,7 @@ def escape_unprintable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     letters = {letter for letter in set(text) if not letter.isprintable() and letter not in keep}
-    return text.translate({ord(letter): _escape(letter) for letter in letters}) if letters else text
+    return text.translate({ord(letter): letter.encode("unicode_escape").decode() for letter in letters})
 
 
 def escape_unprintable_tree(value: Any, keep: str = "") -> Any:  # noqa: ANN401 - JSON
@@ -63,17 +63,6 @@ def escape_unprintable_tree(value: Any, keep: str = "") -> Any:  # noqa: ANN401 
             escape_unprintable(key, keep): escape_unprintable_tree(each, keep) for key, each in value.items()
         }
     return value
-
-
-def _escape(letter: str) -> str:
-    number = ord(letter)
-    return (
-        f"\\x{number:02x}"
-        if number < 0x100
-        else f"\\u{number:04x}"
-        if number < 0x10000
-        else f"\\U{number:08x}"
-    )
 
 
 class Secrets:

@@ -163,7 +163,9 @@ class CataloguePoller:
             matches.set_result(own_matches)
             self._threads.wait([demanded])
             dids = demanded.result() | (own_matches or frozenset())
-            answer, duration = self._read_and_time(catalogue, dids)
+            begun_at = self._clock()
+            answer = read_catalogue(catalogue, dids, self._bugs)
+            duration = max(self._clock() - begun_at, timedelta())
             if isinstance(answer, Survey):  # the clock of a plugin may be ahead
                 answer = replace(answer, started_at=min(answer.started_at, started_at))
             return PollResult(dids, answer, own_matches, duration)
@@ -182,11 +184,6 @@ class CataloguePoller:
                 poll.is_watched = True
                 poll.result.add_done_callback(lambda _: self._on_late_answer())
         return results
-
-    def _read_and_time(self, catalogue: Catalogue, dids: frozenset[Did]) -> tuple[Survey | Unseen, timedelta]:
-        started_at = self._clock()
-        answer = read_catalogue(catalogue, dids, self._bugs)
-        return answer, max(self._clock() - started_at, timedelta())
 
     def _search(self, catalogue: Catalogue, patterns: Collection[str]) -> frozenset[Did] | None:
         if not patterns:
