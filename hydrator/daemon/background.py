@@ -29,7 +29,7 @@ from hydrator.domain.ports import MAX_LOAD_AGE, EndedJobsAnswer, MergeResult, Me
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 from hydrator.reconcile.rates import RateTable, select_samples
 from hydrator.state.reports import MAX_AGE, NETWORK_REPORT, NetworkRecord, SourceStatus, add_hour, load_hours
-from hydrator.wiring.network import NetworkParts
+from hydrator.wiring.assembly import NetworkParts
 from hydrator.wiring.secrets import read_credentials
 
 _log = structlog.get_logger("hydrator")

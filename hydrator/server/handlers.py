@@ -1,13 +1,15 @@
-"""Handlers of the HTTP routes for hooks and programs: ads and JSON.
+"""Handlers of the HTTP routes for hooks and programs, ads and JSON, and the queries that these take.
 
 Async handlers run in the event loop; the other handlers run in threads.
 """
 
+import difflib
 import gzip
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
+from urllib.parse import unquote
 from zlib import crc32
 
 from prometheus_client import CollectorRegistry
@@ -15,20 +17,14 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hydrator.domain.errors import CatalogueError
-from hydrator.domain.model import DaemonKnowledge, Did, Site, SiteAd, to_unix
-
-from .dataset_query import (
-    MAX_NAME_COMPARED,
-    find_similar_sites,
-    parse_dids,
-    parse_patterns,
-    parse_set_keys,
-)
-from .limits import QuestionQueue
-from .middleware import can_see_all_sites, client_of
-from .responses import HttpError, accepts_gzip, bytes_response, json_response
-from .view import ServerState, view_datasets, view_sets, view_sites
+from hydrator.domain.ads.dataset_sets import can_be_key
+from hydrator.domain.errors import BadDid, CatalogueError
+from hydrator.domain.model import DaemonKnowledge, Did, Site, SiteAd, parse_did, to_unix
+from hydrator.domain.text import group_pairs
+from hydrator.server.limits import QuestionQueue
+from hydrator.server.middleware import can_see_all_sites, client_of
+from hydrator.server.responses import HttpError, accepts_gzip, bytes_response, json_response
+from hydrator.server.view import ServerState, view_datasets, view_sets, view_sites
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
 UNTIL_HEADER: Final = "X-DataLocality-OpenUntil"
@@ -41,6 +37,63 @@ StateGetter = Callable[[], ServerState]
 
 DatasetFinder = Callable[[Collection[str]], Collection[Did]]
 """Searches the catalogues by patterns: :func:`hydrator.daemon.http_frontend.find_datasets`."""
+
+
+MAX_NAME_COMPARED: Final = 200
+"""Largest length, in characters, of a name for which the server looks for similar sites."""
+
+
+def parse_dids(query: bytes) -> frozenset[Did]:
+    """Parse the names of ``did=…&did=…``, one at least."""
+    texts = _list_values(query, "did")
+    if not texts:
+        raise HttpError(400, "bad query", "name the datasets: did=scope:name&did=scope:name")
+    try:
+        return frozenset(map(parse_did, texts))
+    except BadDid as exc:
+        raise HttpError(400, "bad DID", str(exc)) from exc
+
+
+def parse_set_keys(query: bytes) -> frozenset[str]:
+    """Parse the keys of ``key=…&key=…``."""
+    keys = _list_values(query, "key")
+    for text in keys:
+        if not can_be_key(text):
+            detail = f"key is the DataLocalityKey of a job or a dataset (scope:name), not {text[:100]!r}"
+            raise HttpError(400, "bad key", detail)
+    return frozenset(keys)
+
+
+def parse_patterns(query: bytes) -> frozenset[str]:
+    """Parse the patterns of ``match=…&match=…``."""
+    patterns = _list_values(query, "match")
+    for text in patterns:
+        if not text or not text.isprintable():
+            raise HttpError(400, "bad query", f"use match=PATTERN, not {text[:100]!r}")
+    return frozenset(patterns)
+
+
+def _list_values(query: bytes, parameter: str) -> list[str]:
+    """Return the values of *parameter*, the only one that *query* may have.
+
+    A ``+`` is not a space: a DID may contain ``+``, but no space.
+    """
+    values = []
+    for part in filter(None, query.decode("latin-1").split("&")):
+        name, _, text = map(unquote, part.partition("="))
+        if name != parameter:
+            raise HttpError(400, "bad query", f"unknown parameter {name[:100]!r}; use {parameter}=…")
+        values.append(text)
+    return values
+
+
+def find_similar_sites(name: str, sites: Collection[Site], limit: int = 5) -> list[Site]:
+    """Return up to *limit* sites whose names look like *name*, without regard to letter case."""
+    if len(name) > MAX_NAME_COMPARED:
+        return []
+    sites_by_lower = group_pairs((site.lower(), site) for site in sorted(sites))
+    matches = difflib.get_close_matches(name.lower(), list(sites_by_lower), n=limit, cutoff=0.5)
+    return [site for lower in matches for site in sites_by_lower[lower]][:limit]
 
 
 class AdRoute:

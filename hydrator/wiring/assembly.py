@@ -1,37 +1,91 @@
-"""Assembly: build all parts that a configuration needs: publishers, staging, and what other modules build."""
+"""Assembly: build all parts of a configuration: publishers, staging, rates, and what other modules build."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from adapters.catalogue_client import WorkerCatalogue
 from adapters.condor.bindings.client import CondorClient
 from adapters.condor.collector import CollectorPublisher
+from adapters.condor.job_history import TransferRecords
 from adapters.condor.pool_load import CondorPool, ScheddNeeds
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
 from adapters.http.publisher import WebPublisher
 from hydrator.config import RucioSource, Settings
+from hydrator.config.network import NetworkSettings
 from hydrator.diagnostics.overview.saved import load_view
+from hydrator.domain.ads import contract
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.model import Did
+from hydrator.domain.model import Did, Site
+from hydrator.domain.network import TransferLog
 from hydrator.domain.ports import Catalogue, Clock, PoolReader
 from hydrator.reconcile.pacer import Pacer
 from hydrator.reconcile.publish import PublishTarget
+from hydrator.reconcile.rates import RateTable
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.threads import THREADS, Threads
 from hydrator.staging.controller import StagingParts
 from hydrator.state.command_files import CommandQueue, StagingFiles
-from hydrator.state.reports import load_queues
+from hydrator.state.reports import NETWORK_REPORT, NetworkRecord, load_queues
 from hydrator.state.store import Store
+from hydrator.wiring.catalogues import build_catalogues, build_stagers
+from hydrator.wiring.condor import Closable, PoolParts, build_condor_client, build_pool_parts
 from hydrator.wiring.secrets import register_secrets
 
-from .catalogues import build_catalogues, build_stagers
-from .condor import Closable, PoolParts, build_condor_client, build_pool_parts
-from .network import NetworkParts, build_network_parts
+
+@dataclass
+class NetworkParts:
+    """The sources of rates, and ``rates``, the present table.
+
+    A background worker replaces the table, and each cycle reads it. A table never changes.
+    """
+
+    logs: Sequence[TransferLog]
+    settings: NetworkSettings
+    rates: RateTable
+
+    def find_rate(self, source: Site, destination: Site) -> float:
+        """Return the present bytes/s from *source* to *destination*."""
+        return self.rates.bytes_per_second(source, destination)
+
+    def load_rates(self, store: Store, now: datetime) -> None:
+        """Fill the table from the state, so that the first cycle has the rates of the last run.
+
+        Raises:
+            StateError: the state cannot be read.
+        """
+        record = store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord()
+        self.rates = RateTable(record.samples, now=now, network=self.settings)
+
+
+def build_network_parts(settings: Settings, clock: Clock, reads: TransferLog | None) -> NetworkParts:
+    """Build the sources of rates, with those that jobs reported in *reads*, if schedds are queried."""
+    attributes = tuple(dict.fromkeys((contract.SITE, *settings.sites.slot_attributes)))
+    logs: list[TransferLog] = []
+    if reads:
+        client, find_site = build_condor_client(settings.htcondor), site_of_host(settings.network.hosts)
+        logs += [reads, TransferRecords(client, clock, attributes, find_site)]
+    return NetworkParts(logs, settings.network, RateTable((), now=clock(), network=settings.network))
+
+
+def site_of_host(hosts: Mapping[str, str]) -> Callable[[str], Site | None]:
+    """Return a function that returns the site of a host; of several patterns the longest decides."""
+    lower = {pattern.lower(): Site(site) for pattern, site in hosts.items()}
+
+    def find_site(host: str) -> Site | None:
+        name = host.lower().rstrip(".")
+        if name in lower:
+            return lower[name]
+        parts = name.split(".")
+        domains = (".".join(["*", *parts[number:]]) for number in range(1, len(parts)))
+        return next((lower[domain] for domain in domains if domain in lower), None)
+
+    return find_site
+
 
 _AD_LIFETIME = timedelta(minutes=15)
 """A collector forgets the site ads this long after the daemon ended; the hooks keep theirs."""

@@ -32,9 +32,8 @@ from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import Approve
 from hydrator.reconcile.view import CycleView, SiteView
 from hydrator.state.command_files import CommandQueue
-from hydrator.wiring.assembly import Parts, build_staging_parts
+from hydrator.wiring.assembly import NetworkParts, Parts, build_staging_parts
 from hydrator.wiring.condor import PoolParts
-from hydrator.wiring.network import NetworkParts
 from tests.simulation.faults import Fault, Faults
 from tests.simulation.jobs import Pool, SlotAd
 from tests.simulation.laws import Laws

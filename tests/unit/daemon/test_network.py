@@ -19,7 +19,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
-from hydrator.wiring.network import NetworkParts
+from hydrator.wiring.assembly import NetworkParts
 from tests.factories import CAM, RAL
 from tests.unit.daemon.contexts import context_with, runtime_with
 

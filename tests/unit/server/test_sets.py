@@ -10,7 +10,7 @@ from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, wri
 from hydrator.domain.ads.set_answers import SetAnswer
 from hydrator.domain.model import Did, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.ports import IdleJobs, PoolLoad, ScheddLoad
-from hydrator.server.dataset_query import parse_set_keys
+from hydrator.server.handlers import parse_set_keys
 from hydrator.server.pages.overview import MAX_ROWS, build_queued_sets, render_overview
 from hydrator.server.responses import HttpError
 from hydrator.server.view import view_sets, view_sites

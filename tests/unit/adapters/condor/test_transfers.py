@@ -17,7 +17,7 @@ from adapters.condor.job_history import (
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, to_unix
 from hydrator.domain.network import TransferOrigin, TransferSample
-from hydrator.wiring.network import site_of_host
+from hydrator.wiring.assembly import site_of_host
 from tests.factories import NOON
 
 WHEN = to_unix(NOON)
