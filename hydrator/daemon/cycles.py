@@ -74,22 +74,10 @@ class CycleRunner:
 
     def schedule(self, runtime: Runtime) -> None:
         """Schedule polls, with the first poll now, and queries of the schedds."""
-        runtime.scheduler.add_job(
-            self._run_poll,
-            "interval",
-            [runtime],
-            seconds=self._context.settings.daemon.poll_seconds,
-            id="poll",
-            next_run_time=self._machine.clock(),
-        )
-        runtime.scheduler.add_job(
-            self._run_demand,
-            "interval",
-            [runtime],
-            seconds=self._context.settings.daemon.poll_seconds,
-            id="demand",
-            executor="demand",
-        )
+        add, now = runtime.scheduler.add_job, self._machine.clock()
+        seconds = self._context.settings.daemon.poll_seconds
+        add(self._run_poll, "interval", [runtime], seconds=seconds, id="poll", next_run_time=now)
+        add(self._run_demand, "interval", [runtime], seconds=seconds, id="demand", executor="demand")
 
     def _run_task(self, task: str, work: Callable[[], bool]) -> bool:
         """Run *work* and return its result; after a failure, count and log the failure and return False."""
