@@ -29,8 +29,7 @@ from hydrator.domain.ports import PoolLoad
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.site_ads import Budget, Draft, draft_site_ads
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, DatasetRecord, apply_survey, build_snapshot
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import CatalogueView, CycleView, PublisherView, build_view

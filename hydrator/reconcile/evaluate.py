@@ -32,8 +32,7 @@ from hydrator.reconcile.site_ads import (
     redraft,
     states_of,
 )
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.reconcile.snapshot.removal_guard import GuardResult, HeldLoss, HoldCause, LossCheck
 from hydrator.reconcile.state import ReconcileState
 

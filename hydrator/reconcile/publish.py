@@ -53,7 +53,7 @@ from hydrator.domain.ports import Clock, Publisher, RejectionReporter
 from hydrator.domain.text import format_count, format_duration
 from hydrator.reconcile.evaluate import Answer, Answers
 from hydrator.reconcile.result import PublishResult
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import CatalogueMemory
 from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.threads import ParallelWorkers, Threads

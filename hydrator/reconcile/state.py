@@ -14,7 +14,7 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, Site, SiteAd, Unseen
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.history import HistoryEntry
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import CatalogueMemory
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss
 
 

@@ -32,7 +32,7 @@ from hydrator.domain.units import ByDid, ByName, ByPublisher, ByState, Bytes, Co
 
 from .demand import KEEP_DEMAND
 from .history import DatasetChange
-from .snapshot.memory import CatalogueMemory
+from .snapshot.merge import CatalogueMemory
 from .snapshot.removal_guard import HeldLoss, HoldCause
 
 if TYPE_CHECKING:  # a command that only reads the document needs no reconciler

@@ -24,8 +24,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.site_ads import Budget, draft_site_ads, facts_of
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey, build_snapshot
 
 from .scenarios import CAM, RAL, SCENARIOS, Scenario
 

@@ -7,8 +7,7 @@ import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.model import DatasetState, Did, Provenance, Seen, Site
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey
 from hydrator.testing.catalogue_contract import CAM, RAL
 from hydrator.wiring import system_clock
 from tests.rucio_contract import (

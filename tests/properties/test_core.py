@@ -26,7 +26,7 @@ from hydrator.domain.untrusted import MAX_AHEAD, is_ahead
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.publish import apply_plan, plan
 from hydrator.reconcile.site_ads import Budget, Draft, assign_generations, draft_site_ads
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON, ad

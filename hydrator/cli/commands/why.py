@@ -51,8 +51,7 @@ from hydrator.domain.model import (
     add_time,
 )
 from hydrator.domain.ports import Catalogue
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.state.store import Store
 from hydrator.submit.dataset_names.search import find_dids
 from hydrator.submit.nearest_names import (

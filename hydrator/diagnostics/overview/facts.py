@@ -15,8 +15,7 @@ from hydrator.domain.provenance import describe_provenance, provenance_to_row
 from hydrator.domain.units import Share, UnixTime
 from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.site_ads import find_share
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 

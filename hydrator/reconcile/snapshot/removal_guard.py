@@ -27,8 +27,7 @@ from itertools import chain
 from hydrator.config.daemon import RemovalGuardSettings
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.domain.text import format_count, group_pairs
-
-from .memory import CatalogueMemory, DatasetRecord
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, DatasetRecord
 
 Listings = Mapping[Site, Fact]
 """The sites that list a dataset, each with its fact; the fact is AVAILABLE if any catalogue says so."""

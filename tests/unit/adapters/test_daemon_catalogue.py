@@ -140,8 +140,7 @@ def test_a_reading_has_the_sites_and_the_age_of_the_oldest_fact():
 @pytest.mark.outside
 @pytest.mark.parametrize("state", [state for state in DatasetState if state is not DatasetState.UNKNOWN])
 def test_each_state_comes_back_as_the_daemon_would_conclude_it(state):
-    from hydrator.reconcile.snapshot.memory import CatalogueMemory
-    from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+    from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey, build_snapshot
 
     answer = serving(view(CAM={L1: fact(state)})).read({L1})
     now = NOON + timedelta(minutes=5)

@@ -25,8 +25,7 @@ from hydrator.domain.text import format_time
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
 from hydrator.reconcile.result import build_knowledge
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
-from hydrator.reconcile.snapshot.merge import build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, DatasetRecord, build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import DatasetView, FactView, PacingView, PublisherView, build_datasets
 from hydrator.state.store import Store

@@ -5,8 +5,7 @@ import pytest
 from hydrator.diagnostics.overview.facts import provenance_rows
 from hydrator.domain.model import NO_PROVENANCE, DatasetState, Provenance, Replica
 from hydrator.domain.provenance import describe_provenance, provenance_from_row, provenance_to_row
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, seen, survey

@@ -7,8 +7,7 @@ import pytest
 from hydrator.diagnostics.problems import silence_reason
 from hydrator.domain.model import ActionKind, PublishedAd, to_unix
 from hydrator.reconcile.publish import plan
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import MIN_STEP, ClockStepDetector, seconds_ahead
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, ad, holding, replica

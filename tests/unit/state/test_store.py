@@ -18,8 +18,7 @@ from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDem
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
-from hydrator.reconcile.snapshot.merge import apply_survey
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, DatasetRecord, apply_survey
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import _SCHEMA, owner_of

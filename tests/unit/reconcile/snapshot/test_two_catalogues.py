@@ -6,8 +6,7 @@ import pytest
 
 from hydrator.diagnostics.overview.facts import provenance_rows
 from hydrator.domain.model import DatasetState, Did, Replica, Seen, Site, Survey, Unseen
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey, build_snapshot
 from tests.factories import BOUND, MINUTE, NOON
 
 DID, CAM = Did("testing:L1"), Site("CAM")

@@ -5,8 +5,7 @@ from itertools import permutations
 import pytest
 
 from hydrator.domain.model import DatasetState, Did, Fact, SiteFacts, Unseen
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey, build_snapshot
 from tests.factories import (
     BEST_FIRST,
     BOUND,

@@ -19,8 +19,7 @@ from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot, Survey, Unseen
 from hydrator.domain.text import format_count, shorten_list
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.state.store import Store
 from hydrator.submit.dataset_names.lookup import base_name
 from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
