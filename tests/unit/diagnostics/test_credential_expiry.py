@@ -5,17 +5,13 @@ from datetime import timedelta
 
 import pytest
 import trustme
-from prometheus_client import CollectorRegistry
 
-from hydrator.daemon.metrics import Metrics
-from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.credential_expiry import (
     Credential,
     parse_certificates,
     parse_idtokens,
     parse_token,
 )
-from hydrator.diagnostics.problems import examine_credential
 from hydrator.domain.model import to_unix
 from tests.factories import HOUR, MINUTE, NOON, jwt
 
@@ -89,25 +85,3 @@ def test_renewal_is_due_at_a_tenth_of_the_lifetime_and_within_30_days():
     assert [soon(HOUR, left * MINUTE) for left in (7, 6, -1)] == [False, True, True]
     assert [soon(3650 * DAY, left * DAY) for left in (31, 30)] == [False, True]
     assert [soon(None, left * DAY) for left in (8, 7)] == [False, True]
-
-
-def test_check_advises_to_renew_expired_and_expiring_credentials():
-    def one(left):
-        return Credential("publish.http.tls_certificate", "tls", NOON + left, NOON - 90 * DAY)
-
-    found = [examine_credential(one(left), NOON) for left in (-HOUR, HOUR, 80 * DAY)]
-    assert [finding.level for finding in found] == [Level.FAIL, Level.WARN, Level.OK]
-    assert found[0].message == "publish.http.tls_certificate ended 2026-11-21 11:00 UTC, 1 h ago"
-    assert {finding.todo for finding in found} == {"renew it: docs/operators/credentials.md#tls", ""}
-
-
-def test_metrics_of_removed_credentials_disappear():
-    registry = CollectorRegistry()
-    metrics = Metrics(registry, "0")
-    labels = {"credential": "token"}
-    metrics.set_credentials([Credential("token", "token-files", NOON + HOUR, NOON)])
-    expiry, life = "hydrator_credential_expiry_timestamp_seconds", "hydrator_credential_lifetime_seconds"
-    assert registry.get_sample_value(expiry, labels) == to_unix(NOON + HOUR)
-    assert registry.get_sample_value(life, labels) == 3600
-    metrics.set_credentials([])
-    assert registry.get_sample_value(expiry, labels) is None

@@ -12,6 +12,7 @@ from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.problems import (
     LAST_CYCLE,
     describe_dataset,
+    examine_credential,
     find_problems,
     hung_after_seconds,
     silence_reason,
@@ -173,7 +174,9 @@ def test_credentials_that_end_soon_or_ended_are_problems_and_others_are_not(caps
         (Level.FAIL, "catalogue dmapi: token_file"),
         (Level.WARN, "catalogue rucio: client_cert"),
     ]
-    ending = state.problems[1]
+    ended, ending = state.problems
+    assert ended.message == "catalogue dmapi: token_file ended 2026-11-21 11:00 UTC, 1 h ago"
+    assert examine_credential(state.credentials[2], NOON).level is Level.OK
     assert ending.message == "catalogue rucio: client_cert ends 2026-11-21 21:00 UTC, in 9 h"
     assert ending.todo == "renew it: docs/operators/credentials.md#x509"
     print_status(Status(state.cycle, None, state.credentials, None, None), NOON)

@@ -3,9 +3,11 @@
 from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.metrics import Metrics
+from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.slot_coverage import UNKNOWN_SITE, Coverage, count_coverage
+from hydrator.domain.model import to_unix
 from hydrator.domain.ports import SlotAdVersion
-from tests.factories import CAM, ad
+from tests.factories import CAM, HOUR, NOON, ad
 
 OURS = ad(generation=7)
 
@@ -34,10 +36,23 @@ def test_slots_of_foreign_sites_count_as_unknown():
     assert count_coverage(slots, {CAM: OURS}) == {CAM: kinds(), UNKNOWN_SITE: kinds(none=2, outdated=1)}
 
 
-def test_removed_site_disappears_from_slot_coverage():
+CREDENTIAL = {"credential": "token"}
+
+
+def test_series_of_a_removed_site_and_credential_disappear():
     registry = CollectorRegistry()
     metrics = Metrics(registry, "0")
     metrics.set_slot_coverage(count_coverage([SlotAdVersion(CAM, OURS.generation)], {CAM: OURS}))
-    assert registry.get_sample_value("hydrator_slots", {"site": CAM, "coverage": "current"}) == 1
+    metrics.set_credentials([Credential("token", "token-files", NOON + HOUR, NOON)])
+
+    def values() -> list[float | None]:
+        return [
+            registry.get_sample_value("hydrator_slots", {"site": CAM, "coverage": "current"}),
+            registry.get_sample_value("hydrator_credential_expiry_timestamp_seconds", CREDENTIAL),
+            registry.get_sample_value("hydrator_credential_lifetime_seconds", CREDENTIAL),
+        ]
+
+    assert values() == [1, to_unix(NOON + HOUR), 3600]
     metrics.set_slot_coverage(count_coverage([], {}))
-    assert registry.get_sample_value("hydrator_slots", {"site": CAM, "coverage": "current"}) is None
+    metrics.set_credentials([])
+    assert values() == [None, None, None]

@@ -165,20 +165,11 @@ def test_every_field_of_the_knowledge_over_http_is_that_from_the_state(daemon):
         assert getattr(got, field.name) == expected, field.name
 
 
-def test_reason_without_openings_is_known_over_http():
+def test_sites_private_names_and_the_reason_without_openings_are_known_over_http():
     with serve(lambda: view(UNPACED)) as daemon:
-        got = daemon.read_knowledge({L1}, NOON, KEYS)
-    assert (got.openings, got.no_openings_reason) == (None, UNPACED)
-
-
-def test_private_names_are_known_over_http_to_who_asks_for_them(daemon):
-    assert daemon.read_knowledge({SECRET, L1}, NOON).private_dids == {SECRET}
-
-
-def test_sites_without_the_job_s_data_are_known_over_http(daemon):
-    local = view()
-    assert local.snapshot
-    assert daemon.read_knowledge({NOWHERE}, NOON).snapshot.sites.keys() == set(local.ads)
+        got = daemon.read_knowledge({SECRET, NOWHERE}, NOON, KEYS)
+    assert (got.openings, got.no_openings_reason, got.private_dids) == (None, UNPACED, {SECRET})
+    assert got.snapshot.sites.keys() == {CAM, RAL}, "also those without the job's data"
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -42,7 +41,6 @@ from tests.factories import (
     survey,
 )
 
-ROOT = Path(__file__).parents[3]
 FULL = ReconcileState(
     memories={
         "rucio": CatalogueMemory(
@@ -223,39 +221,6 @@ def test_second_close_is_not_an_error_and_frees_no_other_lock(tmp_path):
             Store.open_to_write(tmp_path)
 
 
-SAVES_FOR_EVER = """
-import sys
-from pathlib import Path
-from hydrator.state.store import Store
-from tests.unit.state.test_store import big
-states = [big("old"), big("new")]
-with Store.open_to_write(Path(sys.argv[1])) as store:
-    store.load()
-    store.save(states[0])
-    while True:
-        states.reverse()
-        print(".", flush=True)
-        store.save(states[0])
-"""
-
-
-def saving(folder: Path) -> subprocess.Popen:
-    """A process that owns *folder* and saves two states in turn; it says so before each save."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", SAVES_FOR_EVER, str(folder)], cwd=ROOT, stdout=subprocess.PIPE
-    )
-    assert child.stdout
-    assert child.stdout.readline() == b".\n"
-    return child
-
-
-def killed(child: subprocess.Popen) -> None:
-    child.kill()
-    assert child.wait() == -signal.SIGKILL
-    assert child.stdout
-    child.stdout.close()
-
-
 def test_lock_shows_that_a_daemon_runs(tmp_path):
     assert owner_of(tmp_path) is None
     with Store.open_to_write(tmp_path):
@@ -272,28 +237,6 @@ def test_daemon_starts_while_a_command_reads_its_lock(tmp_path):
     threading.Timer(0.1, os.close, [looking]).start()
     with Store.open_to_write(tmp_path):
         assert owner_of(tmp_path) == str(os.getpid())
-
-
-@pytest.mark.outside
-def test_the_lock_of_a_killed_owner_is_free(tmp_path):
-    child = saving(tmp_path)
-    try:
-        with pytest.raises(StateError, match=f"process {child.pid}"):
-            Store.open_to_write(tmp_path)
-    finally:
-        killed(child)
-    Store.open_to_write(tmp_path).close()
-
-
-@pytest.mark.outside
-def test_others_can_look_while_a_daemon_owns_and_saves(tmp_path):
-    child = saving(tmp_path)
-    try:
-        with Store.open_to_read(tmp_path) as looking:
-            whole = [big("old"), big("new")]
-            assert all(looking.load() in whole for _ in range(10))
-    finally:
-        killed(child)
 
 
 def test_a_look_sees_one_state_even_when_another_is_saved_meanwhile(tmp_path):

@@ -443,16 +443,6 @@ def test_job_with_the_key_of_another_list_starts_beside_that_and_is_told(mode, s
     assert "was there when it started" not in text
 
 
-def test_share_is_named_if_the_ad_has_no_room_for_each_dataset():
-    answer = explained(slot("UK", 0.62), mode="require", known=knowledge())
-    assert "62 %" in answer.sites[0].reasons[0].text
-
-
-@pytest.mark.parametrize("age", [0, 30000])
-def test_set_with_facts_too_old_does_not_match(age):
-    assert explained(slot("UK", 1.0, age=age), mode="require").could_run == (age == 0)
-
-
 # figures, slots and states that are out of the ordinary
 
 
