@@ -220,6 +220,7 @@ def test_reason_of_a_stop_is_one_line_of_text(started):
     for reason in ("\udcff", "x" * 191, "two\nlines"):
         done = run("staging", "stop", "--reason", reason, "-c", started)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert "one line of at most 190 bytes" in done.stderr or reason == "\udcff"
 
 
 @pytest.mark.parametrize("words", [("--version",), ("-V",)])

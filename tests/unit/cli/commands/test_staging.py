@@ -169,13 +169,6 @@ def test_stop_without_staging_names_the_missing_folder(desk):
         desk.run("stop")
 
 
-@pytest.mark.parametrize("reason", ["x" * 191, "two\nlines"])
-def test_reason_of_a_stop_is_one_short_line(desk, reason):
-    desk.save(world_with(1))
-    with pytest.raises(ConfigError, match="one line of at most 190 bytes"):
-        desk.run("stop", "--reason", reason)
-
-
 def test_bad_id_is_one_sentence_and_exit_status_2(desk):
     done = run_hydrator("staging", "approve", "12", "-c", desk.config)
     assert done.returncode == 2
