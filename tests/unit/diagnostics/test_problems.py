@@ -28,6 +28,8 @@ from tests.staging_world import StagingWorld, need
 
 QUIET = server_state(snapshot=Snapshot({}))
 SOON = NOON + timedelta(seconds=12)
+REFUSED = PublisherView(name="cm", error="no token", rejected={})
+SILENT = CatalogueView(name="rucio", error="timeout", failing_since=to_unix(SOON) - 1200)
 
 
 def problems(state: ServerState, **more: object) -> list[Finding]:
@@ -49,53 +51,43 @@ def test_a_daemon_that_is_well_or_before_its_first_cycle_has_no_problem():
 
 
 @pytest.mark.parametrize(
-    ("parts", "seen"),
+    ("kind", "part", "seen"),
     [
         (
-            {"catalogues": (CatalogueView(name="list", error="/srv/l.json: Permission denied"),)},
-            "catalogue list fails: /srv/l.json: Permission denied",
+            "catalogues",
+            CatalogueView(name="list", error="/srv/l: denied"),
+            "catalogue list fails: /srv/l: denied",
         ),
-        (
-            {"publishers": (PublisherView(name="collector", error="no token", rejected={}),)},
-            "publisher collector fails: no token",
-        ),
-        (
-            {
-                "catalogues": (
-                    CatalogueView(name="rucio", error="timeout", failing_since=to_unix(SOON) - 1200),
-                )
-            },
-            "catalogue rucio fails for 20 min: timeout",
-        ),
+        ("publishers", REFUSED, "publisher cm fails: no token"),
+        ("catalogues", SILENT, "catalogue rucio fails for 20 min: timeout"),
     ],
 )
-def test_failure_of_a_part_is_a_failure_of_the_last_cycle(parts, seen):
-    (found,) = problems(server_state(snapshot=Snapshot({}), **parts))
+def test_failure_of_a_part_is_a_failure_of_the_last_cycle(kind, part, seen):
+    (found,) = problems(server_state(snapshot=Snapshot({}), **{kind: (part,)}))
     assert (found.level, found.subject, found.message) == (Level.FAIL, LAST_CYCLE, seen)
     assert found.failed_part in seen
     assert found.command == "hydrator check"
+
+
+MANY = range(500)
+WRONG_KEY = {"wrong_keys": {"c12.269@ap1": 3}}
+WRONG_KEYS = {"wrong_keys": {f"sx{n}": 1 for n in range(10_000)} | {"sy": 5}}
 
 
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
         (
-            {"misspelt": {f"lofar:l{n}": [f"Lofar:L{n}"] for n in range(500)}},
-            "only in another letter case: lofar:l0 (there Lofar:L0), lofar:l1 (there Lofar:L1),",
+            {"misspelt": {f"x:l{n}": [f"X:L{n}"] for n in MANY}},
+            "letter case: x:l0 (there X:L0), x:l1 (there X:L1),",
         ),
+        ({"clashes": [[f"X:L{n}", f"x:l{n}"] for n in MANY]}, "only in letter case: X:L0, x:l0; X:L1, x:l1;"),
         (
-            {"clashes": [[f"Lofar:L{n}", f"lofar:l{n}"] for n in range(500)]},
-            "these names differ only in letter case: Lofar:L0, lofar:l0; Lofar:L1, lofar:l1;",
-        ),
-        (
-            {"wrong_keys": {"c12.269@ap1": 3}},
+            WRONG_KEY,
             "for the datasets of 3 jobs, because the DataLocalityKey does not stand for this list alone",
         ),
-        ({"wrong_keys": {"c12.269@ap1": 3}}, "start where their data is not: c12.269@ap1 (3 jobs)"),
-        (
-            {"wrong_keys": {f"sx{n}": 1 for n in range(10_000)} | {"sy": 5}},
-            ": sy (5 jobs), sx0 (1 job), sx1 (1 job), and 9998 more",
-        ),
+        (WRONG_KEY, "start where their data is not: c12.269@ap1 (3 jobs)"),
+        (WRONG_KEYS, ": sy (5 jobs), sx0 (1 job), sx1 (1 job), and 9998 more"),
     ],
 )
 def test_names_and_keys_that_are_not_published_are_warnings(odd, words):
@@ -111,6 +103,9 @@ def test_publisher_without_its_ads_is_a_warning_with_the_sites():
     assert "publisher collector cm2:9618 accepted these ads and does not show them: CAM, RAL" in found.message
 
 
+LOCKED = "process 7 holds the lock of the state but completes no cycle"
+
+
 @pytest.mark.parametrize(
     ("last", "owner", "begin"),
     [
@@ -118,11 +113,7 @@ def test_publisher_without_its_ads_is_a_warning_with_the_sites():
         (None, "7", None),
         (12, None, "no daemon runs here; the last cycle was 12 s ago"),
         (None, None, "no daemon runs here; no cycle has ended yet"),
-        (
-            121,
-            "7",
-            "process 7 holds the lock of the state but completes no cycle; the last cycle was 2 min 1 s ago",
-        ),
+        (121, "7", f"{LOCKED}; the last cycle was 2 min 1 s ago"),
     ],
 )
 def test_hung_daemon_is_reported_after_two_polls_and_a_stopped_one_at_once(last, owner, begin):
@@ -132,19 +123,16 @@ def test_hung_daemon_is_reported_after_two_polls_and_a_stopped_one_at_once(last,
     assert [one.message for one in problems(QUIET, daemon_problem=reason)] == ([begin] if begin else [])
 
 
+LOSS = HeldLoss(NOON, NOON, {L1: 1}, 3, HoldCause.SITE)
+
+
 @pytest.mark.parametrize(
     ("facts", "needed"),
     [
-        (
-            {"held_losses": {Site("CAM X"): HeldLoss(NOON, NOON, {L1: 1}, 3, HoldCause.SITE)}},
-            ["hydrator approve 'CAM X'"],
-        ),
+        ({"held_losses": {Site("CAM X"): LOSS}}, ["hydrator approve 'CAM X'"]),
         ({"withheld_reasons": {CAM: "no answer yet"}}, []),
         ({"omitted_dids": {CAM: {L1}}}, ["hydrator status"]),
-        (
-            {"reload": Reload(to_unix(NOON), ("daemon.poll_seconds: use a number",))},
-            ["hydrator check"],
-        ),
+        ({"reload": Reload(to_unix(NOON), ("daemon.poll_seconds: use a number",))}, ["hydrator check"]),
     ],
 )
 def test_each_problem_has_the_command_that_ends_it(facts, needed):
@@ -243,10 +231,7 @@ DATASET = DatasetView(
         ({}, ""),
         ({"kept_until": to_unix(NOON + HOUR), "jobs": 0}, "no job names it any more; kept until"),
         ({"misspelt": True, "clashes_with": (L2,)}, f"names with other letter case exist: {L2}"),
-        (
-            {"clashes_with": (L2,)},
-            f"another dataset differs only in letter case: {L2}",
-        ),
+        ({"clashes_with": (L2,)}, f"another dataset differs only in letter case: {L2}"),
         ({"unseen": "timeout", "sites": ()}, "no catalogue answered: timeout"),
         ({"demanded": False, "sites": ()}, "the daemon does not poll it"),
         ({"sites": (), "similar_names": (L2,)}, f"check the spelling; {L2} exists"),

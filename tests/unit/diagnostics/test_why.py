@@ -123,11 +123,7 @@ def test_dataset_that_is_never_published_is_explained():
     [
         (58, 2, "it waits for its turn in the next negotiation cycles"),
         (59, 2, "for 58 jobs only (2 run, MAX_JOBS_RUNNING = 60), and 59 are idle: if 58 of its owner wait"),
-        (
-            59,
-            2,
-            "(HTCONDOR-3855); give the waiting jobs a lower JobPrio, an accounting_group of their own",
-        ),
+        (59, 2, "(HTCONDOR-3855); give the waiting jobs a lower JobPrio, an accounting_group of their own"),
         (1, 60, "its schedd asks for no further slot: 60 run, MAX_JOBS_RUNNING = 60"),
     ],
 )
@@ -141,21 +137,15 @@ def test_job_that_waiting_jobs_of_its_owner_starve_is_told_so_with_the_cures(idl
     assert words in answer.verdict
 
 
+NO_PATH = "identicalMember((TARGET.DataLocalitySite), MY.DataLocalityPathSites) =?= true"
+UNREPORTED = "MY.ChirpDataLocalityMissed isnt undefined || MY.ExitCode =!= 85 || ! true"
+
+
 @pytest.mark.parametrize(
     ("clause", "cause", "text", "remedy"),
     [
-        (
-            "identicalMember((TARGET.DataLocalitySite), MY.DataLocalityPathSites) =?= true",
-            MismatchCause.PATH,
-            "[[storage]]",
-            "submit the job again after adding a [[storage]] table for the site",
-        ),
-        (
-            "MY.ChirpDataLocalityMissed isnt undefined || MY.ExitCode =!= 85 || ! true",
-            MismatchCause.UNREADABLE_DATA,
-            "exit status 85",
-            "",
-        ),
+        (NO_PATH, MismatchCause.PATH, "[[storage]]", "again after adding a [[storage]] table for the site"),
+        (UNREPORTED, MismatchCause.UNREADABLE_DATA, "exit status 85", ""),
     ],
     ids=["no path", "unreported miss"],
 )
@@ -489,21 +479,16 @@ def test_busy_slot_without_the_data_needs_both_remedies():
     assert answer.remedy == f"{L1} arrives (STAGING) and a slot becomes free (then the job matches at CAM)"
 
 
+AT_5, TOO_OLD = to_unix(NOON - 7 * HOUR), "the job accepts no fact older than 5 h 45 min: find"
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "text"),
     [
         (("STAGING", 0.409), MissingReason.STATE, f"{L1} is STAGING 40 % (on its way)"),
         (("STUCK",), MissingReason.STATE, f"{L1} is STUCK (its rule is stuck: ask the rule's owner)"),
-        (
-            ("AVAILABLE", None, to_unix(NOON - 7 * HOUR)),
-            MissingReason.STALE,
-            f"{L1} was AVAILABLE 7 h ago; the job accepts no fact older than 5 h 45 min: find",
-        ),
-        (
-            ("AVAILABLE",),
-            MissingReason.STALE,
-            f"{L1} was AVAILABLE at no known time; the job accepts no fact older than 5 h 45 min: find",
-        ),
+        (("AVAILABLE", None, AT_5), MissingReason.STALE, f"{L1} was AVAILABLE 7 h ago; {TOO_OLD}"),
+        (("AVAILABLE",), MissingReason.STALE, f"{L1} was AVAILABLE at no known time; {TOO_OLD}"),
     ],
 )
 def test_state_in_the_slot_ad_has_its_reason_and_meaning(state, reason, text):
@@ -512,6 +497,7 @@ def test_state_in_the_slot_ad_has_its_reason_and_meaning(state, reason, text):
 
 
 AVAILABLE_AT_CAM = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
+CLASHING = replace(beliefs(), snapshot=Snapshot({}, case_collisions=((L1, Did("lofar:l1")),)))
 
 
 @pytest.mark.parametrize(
@@ -523,11 +509,7 @@ AVAILABLE_AT_CAM = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
         (beliefs(RAL={L1: fact(DatasetState.STAGING, 0.5)}), MissingReason.ELSEWHERE, "RAL (STAGING 50 %)"),
         (beliefs(), MissingReason.NOWHERE, "not in any catalogue; check the spelling"),
         (beliefs(demanded=()), MissingReason.NOT_IN_DEMAND, "does not poll this dataset yet"),
-        (
-            replace(beliefs(), snapshot=Snapshot({}, case_collisions=((L1, Did("lofar:l1")),))),
-            MissingReason.CASE_COLLISION,
-            "lofar:l1",
-        ),
+        (CLASHING, MissingReason.CASE_COLLISION, "lofar:l1"),
         (beliefs(unseen={L1: "timed out"}), MissingReason.UNSEEN, "timed out"),
         (None, MissingReason.UNSEEN, "no daemon was asked"),
     ],

@@ -44,11 +44,7 @@ ENDED = Request(L2, CAM, "rucio", StagingKind.PIN, 1, "c", NOON, 1, ended_at=NOO
     ("key", "report", "spoilt"),
     [
         (NETWORK_REPORT, NetworkRecord(SAMPLES, SOURCES), {"samples": [7]}),
-        (
-            TABLE_REPORT,
-            Table((OPEN, ENDED), {"b": Decision("approve", NOON)}),
-            {"rows": [{"did": 7}]},
-        ),
+        (TABLE_REPORT, Table((OPEN, ENDED), {"b": Decision("approve", NOON)}), {"rows": [{"did": 7}]}),
     ],
 )
 def test_report_survives_a_restart_and_counts_as_lost_if_it_cannot_be_decoded(tmp_path, key, report, spoilt):

@@ -313,6 +313,9 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
     ]
 
 
+WRAP, WRAP_A = ("wrap", "-d", "o:1", "--"), ("wrap", "-d", "A=o:1", "--", "condor_submit_dag")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -320,10 +323,7 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
         (("filter", "x.sub", "--from-inputs"), "needs [submit] names"),
         (("filter", "x.dag", "-d", "Z=o1"), "the DAG has no node Z"),
         (("filter", "bad.sub", "-d", "o:1"), "nothing was submitted"),
-        (
-            ("filter", "x.sub", "-d", "A=o:1"),
-            "x.sub is a submit file, which has no node A: use --datasets o:1",
-        ),
+        (("filter", "x.sub", "-d", "A=o:1"), "a submit file, which has no node A: use --datasets o:1"),
         (("filter", "x.dag", "-d", "A="), "--datasets A=: no dataset is named"),
         (("filter", "x.dag", "-d", "o:1", "-d", "A=,"), "--datasets A=,: no dataset is named"),
         (("filter", "x.sub", "-d", ","), "--datasets ,: no dataset is named"),
@@ -333,20 +333,14 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
         (("wrap", "-d", "o:1", "--", "condor_submit"), "name a submit file"),
         (("wrap", "-d", "o:1", "--", "condor_submit", "-"), "standard input"),
         (("wrap", "-d", "o:1", "--", "rm", "x.sub"), "wrap runs only condor_submit"),
+        ((*WRAP, "condor_submit", "x.dag"), "x.dag is a DAG file: give condor_submit_dag"),
         (
-            ("wrap", "-d", "o:1", "--", "condor_submit", "x.dag"),
-            "x.dag is a DAG file: give condor_submit_dag",
-        ),
-        (
-            ("wrap", "-d", "o:1", "--", "condor_submit_dag", "x.sub"),
+            (*WRAP, "condor_submit_dag", "x.sub"),
             "x.sub is not a DAG file; a submit file is for condor_submit",
         ),
         (("filter", "x.sub", "--datasets-file", "none"), "--datasets-file none: no dataset is named"),
         (("filter", "plain.sub"), "did you mean +RequiredDatasets?"),
-        (
-            ("wrap", "-d", "A=o:1", "--", "condor_submit_dag", "x.dag", "x.dag"),
-            "several of the DAG files have a node A: use 0.A or 1.A",
-        ),
+        ((*WRAP_A, "x.dag", "x.dag"), "several of the DAG files have a node A: use 0.A or 1.A"),
         (("filter", "jobs", "-d", "o:1"), "neither a DAG file nor a submit file"),
         (("filter", "words", "-d", "o:1"), "neither a DAG file nor a submit file"),
         (("filter", "bytes", "-d", "o:1"), "neither a DAG file nor a submit file"),
@@ -646,11 +640,7 @@ def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
         (("sub/t.dag", "SPLICE U t.dag\n"), ("-d", "o:1"), "refers to itself through"),
         (None, ("-d", "S+Z=o:1"), "the DAG has no node S+Z"),
         (None, ("--gpu", "maybe"), "use no, prefer or require"),
-        (
-            ("sub/n.sub", 'executable = x\n+RequiredDatasets = {"a b"}\nqueue\n'),
-            ("-d", "o:1"),
-            "node A (n.sub)",
-        ),
+        (("sub/n.sub", '+RequiredDatasets = {"a b"}\nqueue\n'), ("-d", "o:1"), "node A (n.sub)"),
         (None, (), "root.dag names no datasets: give"),
     ],
 )

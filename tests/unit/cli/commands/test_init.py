@@ -94,10 +94,7 @@ def test_init_overwrites_no_file(folder):
         (["--catalogue", "file"], "give the option --path: "),
         (["--url", "https://rucio.example.org", "--username", "u"], "give the option --account: the account"),
         (["--catalogue", "file", "--path", "x", "--account", "y"], "not valid with --catalogue file"),
-        (
-            ["--url", "https://rucio.example.org", "--account", "a"],
-            "give the option --auth: how the daemon logs in",
-        ),
+        (["--url", "https://x", "--account", "a"], "give the option --auth: how the daemon logs in"),
         (["--catalogue", "dmapi", "--url", "https://x", "--auth", "x509"], "supports token, oidc, none"),
         (["--catalogue", "dmapi", "--url", "https://x", "--auth", "oidc"], "give the option --token-url: "),
         (

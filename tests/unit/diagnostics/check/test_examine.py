@@ -169,108 +169,72 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
     assert ill(findings(Pool(), folder=tmp_path / "not" / "there" / "yet")) == []
 
 
+WARN, FAIL, ADVICE = Level.WARN, Level.FAIL, Level.ADVICE
+RANKS, NARROW = "--role negotiator", "-authz READ -authz DAEMON"
+TOKEN, VALID = (
+    "no token, we are uid 7",
+    "give the daemon a valid token of this pool: docs/operators/credentials",
+)
+NO_TOKEN = Authorization(is_allowed=False, reason="no credential")
+BELOW = "= $(ALLOW_DAEMON:$(ALLOW_WRITE)) and below it COLLECTOR.ALLOW_DAEMON = $(COLL"
+EXTENDED = "COLLECTOR.ALLOW_DAEMON = $(COLLECTOR.ALLOW_DAEMON:$(ALLOW_DAEMON)) "
+BARE = {"DataLocalityAsOf": None, "DataLocalitySource": None, "Start": "true"}
+BROKEN_SLOT = slot("slot2@a", Start="Owner", SlotBrokenReason="Not enough GPUs")
+DENIES = "UK denies access (401): check --token-file"
+UNREAD = "MARS, and their slots have no attributes: jobs with datasets may not read from elsewhere there"
+STARVES = "58 or more of them are idle, the other jobs of their owner get no slot"
+FULL = "70 jobs run, of MAX_JOBS_RUNNING = 60: none of the 9 idle jobs can start"
+
+
+def holding(level: str) -> Pool:
+    """Return a pool that gives the daemon a right that it does not need."""
+    return Pool(too_much=frozenset({level}))
+
+
+def queue_of(idle: int, running: int) -> Pool:
+    return Pool(counts={"TotalIdleJobs": idle, "TotalRunningJobs": running, "MaxJobsRunning": 60})
+
+
+def with_slots(*slots: dict) -> Pool:
+    return Pool(slots_there=list(slots))
+
+
 @pytest.mark.parametrize(
     ("pool", "level", "seen", "todo"),
     [
-        (Pool(rank="My.Rank"), Level.WARN, "has no locality term", "--role negotiator"),
-        (Pool(rank=None), Level.WARN, "has no locality term", "--role negotiator"),
-        (Pool(transform="Other"), Level.WARN, "no DataLocality transform", "--role schedd"),
-        (Pool(limits="True"), Level.WARN, "starve that user's other jobs", "--role schedd"),
+        (Pool(rank="My.Rank"), WARN, "has no locality term", RANKS),
+        (Pool(rank=None), WARN, "has no locality term", RANKS),
+        (Pool(transform="Other"), WARN, "no DataLocality transform", "--role schedd"),
+        (Pool(limits="True"), WARN, "starve that user's other jobs", "--role schedd"),
+        (Pool(ping_answer=DENIED), FAIL, "refuses site ads (DAEMON)", BELOW),
+        (Pool(advertisers=f" {ALLOWED.identity}"), FAIL, "the ads of the pool's own daemons", EXTENDED),
+        (Pool(ping_answer=NO_TOKEN), FAIL, "from a client without a valid token", "credentials.md#idtokens"),
+        (Pool(ping_answer=PoolDenied("collector", "no token")), FAIL, "no token", "valid token"),
+        (Pool(ping_answer=PoolError("collector", "it is down")), FAIL, "it is down", "runs"),
+        (holding("ADVERTISE_STARTD"), WARN, "replace slot ads", NARROW),
+        (holding("NEGOTIATOR"), WARN, "read the claim ids", NARROW),
+        (holding("ADMINISTRATOR"), WARN, "stop and drain daemons", NARROW),
+        (holding("WRITE"), WARN, "submit jobs (WRITE)", "DENY_WRITE"),
+        (Pool(reads=False), FAIL, "refuses queries (READ)", "COLLECTOR.ALLOW_READ"),
+        (Pool(unknown=TOKEN), FAIL, TOKEN, f"{VALID}.md#idtokens"),
+        (with_slots(), WARN, "lists no slot", ""),
+        (with_slots(slot(GLIDEIN_Site=None)), WARN, "1 of the slots name no site", "GLIDEIN_Site"),
         (
-            Pool(ping_answer=DENIED),
-            Level.FAIL,
-            "refuses site ads (DAEMON)",
-            "= $(ALLOW_DAEMON:$(ALLOW_WRITE)) and below it COLLECTOR.ALLOW_DAEMON = $(COLL",
-        ),
-        (
-            Pool(advertisers=f" {ALLOWED.identity}"),
-            Level.FAIL,
-            "it refuses the ads of the pool's own daemons",
-            "COLLECTOR.ALLOW_DAEMON = $(COLLECTOR.ALLOW_DAEMON:$(ALLOW_DAEMON)) ",
-        ),
-        (
-            Pool(ping_answer=Authorization(is_allowed=False, reason="no credential")),
-            Level.FAIL,
-            "from a client without a valid token",
-            "credentials.md#idtokens",
-        ),
-        (Pool(ping_answer=PoolDenied("collector", "no token")), Level.FAIL, "no token", "valid token"),
-        (Pool(ping_answer=PoolError("collector", "it is down")), Level.FAIL, "it is down", "runs"),
-        (
-            Pool(too_much=frozenset({"ADVERTISE_STARTD"})),
-            Level.WARN,
-            "replace slot ads",
-            "-authz READ -authz DAEMON",
-        ),
-        (
-            Pool(too_much=frozenset({"NEGOTIATOR"})),
-            Level.WARN,
-            "read the claim ids",
-            "-authz READ -authz DAEMON",
-        ),
-        (
-            Pool(too_much=frozenset({"ADMINISTRATOR"})),
-            Level.WARN,
-            "stop and drain daemons",
-            "-authz READ -authz DAEMON",
-        ),
-        (Pool(too_much=frozenset({"WRITE"})), Level.WARN, "submit jobs (WRITE)", "DENY_WRITE"),
-        (Pool(reads=False), Level.FAIL, "refuses queries (READ)", "COLLECTOR.ALLOW_READ"),
-        (
-            Pool(unknown="no token, we are uid 7"),
-            Level.FAIL,
-            "no token, we are uid 7",
-            "give the daemon a valid token of this pool: docs/operators/credentials.md#idtokens",
-        ),
-        (Pool(slots_there=[]), Level.WARN, "lists no slot", ""),
-        (
-            Pool(slots_there=[slot(GLIDEIN_Site=None)]),
-            Level.WARN,
-            "1 of the slots name no site",
-            "GLIDEIN_Site",
-        ),
-        (
-            Pool(slots_there=[slot(site="MARS")]),
-            Level.ADVICE,
-            "MARS: they have slots and no storage",
+            with_slots(slot(site="MARS")), ADVICE, "MARS: they have slots and no storage",
             f"[sites.aliases], docs/operators/sites.md; no slot is at {CAM}",
         ),
+        (with_slots(slot(site="MARS", **BARE)), ADVICE, UNREAD, "hook there: docs/operators/glideins.md"),
+        (with_slots(slot(), BROKEN_SLOT), ADVICE, "1 slot broken, slot2@a: Not enough GPUs", "startd's"),
+        (queue_of(58, 2), ADVICE, STARVES, "raise MAX_JOBS_RUNNING"),
+        (queue_of(9, 70), ADVICE, FULL, "raise MAX_JOBS_RUNNING"),
+        (with_slots(slot(DataLocalityAsOf=None)), WARN, "no DataLocality attributes", "hook"),
         (
-            Pool(
-                slots_there=[slot(site="MARS", DataLocalityAsOf=None, DataLocalitySource=None, Start="true")]
-            ),
-            Level.ADVICE,
-            "MARS, and their slots have no attributes: jobs with datasets may not read from elsewhere there",
-            "install the hook there: docs/operators/glideins.md; if",
-        ),
-        (
-            Pool(slots_there=[slot(), slot("slot2@a", Start="Owner", SlotBrokenReason="Not enough GPUs")]),
-            Level.ADVICE,
-            "1 slot broken, slot2@a: Not enough GPUs",
-            "correct the startd's configuration",
-        ),
-        (
-            Pool(counts={"TotalIdleJobs": 58, "TotalRunningJobs": 2, "MaxJobsRunning": 60}),
-            Level.ADVICE,
-            "58 or more of them are idle, the other jobs of their owner get no slot",
-            "raise MAX_JOBS_RUNNING",
-        ),
-        (
-            Pool(counts={"TotalIdleJobs": 9, "TotalRunningJobs": 70, "MaxJobsRunning": 60}),
-            Level.ADVICE,
-            "70 jobs run, of MAX_JOBS_RUNNING = 60: none of the 9 idle jobs can start",
-            "raise MAX_JOBS_RUNNING",
-        ),
-        (Pool(slots_there=[slot(DataLocalityAsOf=None)]), Level.WARN, "no DataLocality attributes", "hook"),
-        (
-            Pool(slots_there=[slot(DataLocalityError="UK denies access (401): check --token-file")]),
-            Level.WARN,
-            "the hook fails at 1 slot, slot1@a: UK denies access (401): check --token-file",
+            with_slots(slot(DataLocalityError=DENIES)), WARN, f"the hook fails at 1 slot, slot1@a: {DENIES}",
             "When nothing arrives",
         ),
-        (Pool(slots_there=[slot(Start="true")]), Level.WARN, "without DataLocalityHere", "--role startd"),
+        (with_slots(slot(Start="true")), WARN, "without DataLocalityHere", "--role startd"),
     ],
-)
+)  # fmt: skip
 def test_check_names_each_problem_with_advice(pool, level, seen, todo):
     (finding,) = ill(findings(pool))
     assert finding.level is level

@@ -215,6 +215,7 @@ def test_closed_set_waits_for_what_the_daemon_says_and_not_for_a_moment(told, wo
 
 OPEN_AT_DE = "the job may start now at DE by reading 31 GB from UK in 4 min"
 REFUSED = ", and the free slots there do not take it because"
+BROKEN = "the slots are broken, so no job can run there: Not enough GPUs"
 RETIRES = (
     f"{REFUSED} the slots refuse the job: `RetiresAt - time() > TARGET.DataLocalityExpectedSeconds` is not"
     " true in their START or resource limits"
@@ -254,10 +255,7 @@ def test_auto_job_is_told_why_free_slots_do_not_take_it(at_home, elsewhere, sent
     [
         ({"Draining": True}, ", and no slot there takes a new job: they are drained"),
         ({"Offline": True}, ", and no slot there takes a new job: they are offline"),
-        (
-            {"SlotBrokenReason": "Not enough GPUs"},
-            ", and the slots are broken, so no job can run there: Not enough GPUs",
-        ),
+        ({"SlotBrokenReason": "Not enough GPUs"}, f", and {BROKEN}"),
         ({"State": "Claimed"}, ""),
         (
             {"DataLocalityAsOf": 0},
@@ -536,7 +534,7 @@ NONE_THERE = "no slot there takes a new job: they are"
         (
             {"SlotBrokenReason": "Not enough GPUs", "Cpus": 0, "Start": "SlotBroken"},
             MismatchCause.BROKEN,
-            "the slots are broken, so no job can run there: Not enough GPUs",
+            BROKEN,
             "the site's operator corrects the startd's configuration",
         ),
         ({"State": "Drained"}, MismatchCause.BUSY, f"{NONE_THERE} drained", "slots there take jobs again"),
