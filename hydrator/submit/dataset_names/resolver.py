@@ -24,8 +24,6 @@ from hydrator.submit.nearest_names import MAX_SEARCHED
 from .lookup import base_name, is_url
 from .search import apply_configuration, find_in_catalogues, find_similar, find_unlisted, scope_prefixes
 
-_MAX_SHOWN = 5
-
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
@@ -80,7 +78,7 @@ class Resolution:
         """One sentence for each name without a DID; names with the same problem share it."""
         reasons = dict(self.unknown_names)
         for name, dids in self.ambiguous_names.items():
-            reasons[name] = f"could be {shorten_list(dids, limit=_MAX_SHOWN)}: write the one that you mean"
+            reasons[name] = f"could be {shorten_list(dids)}: write the one that you mean"
         names_by_problem = group_pairs((reasons[name], name) for name in self.dids if name in reasons)
         return [f"{', '.join(names)}: {problem}" for problem, names in names_by_problem.items()]
 
@@ -114,14 +112,10 @@ def resolve_names(
     exists = {did for did in dids if any(one.replicas or one.bytes_total is not None for one in seen[did])}
     has_place = {did for did in dids if any(isinstance(one, Seen) and one.replicas for one in decisive[did])}
     unanswered = frozenset(did for did in dids if any(isinstance(one, Unseen) for one in decisive[did]))
-    unknown |= _absent_reasons(
-        {name: did for name, did in chosen.items() if did not in exists | unanswered}, searched
-    )
-    unlisted: dict[Did, tuple[Did, ...]] = {}
-    if not catalogues and not failures:
-        missing = sorted(find_unlisted(unanswered - exists, searched))
-        similar = find_similar(missing[:MAX_SEARCHED], searched)
-        unlisted = {did: similar.get(did, ()) for did in missing}
+    absent = {name: did for name, did in chosen.items() if did not in exists | unanswered}
+    unknown |= _absent_reasons(absent, prefixes, searched)
+    unasked = frozenset() if catalogues or failures else unanswered - exists
+    unlisted = find_unlisted(unasked, prefixes, searched)
     sizes = {did: [one.bytes_total for one in seen[did] if one.bytes_total is not None] for did in dids}
     return Resolution(
         dids={name: chosen.get(name) for name in names},
@@ -160,7 +154,7 @@ def _choose_dids(
     )
     if scope is None and len(unknown) <= MAX_SEARCHED:  # of more names the scope is what lacks
         dids = {name: Did(f"*:{base_name(name)}") for name in unknown}
-        similar = find_similar([*dids.values()], catalogues)
+        similar = find_similar([*dids.values()], prefixes, catalogues)
         unknown |= {name: unknown[name] + _question(similar[did]) for name, did in dids.items()}
     return chosen | by_scope, ambiguous, unknown, failures
 
@@ -200,9 +194,11 @@ def _readings(did: Did, answers: Mapping[str, Survey | Unseen]) -> list[Seen | U
     return found or [Unseen("")]
 
 
-def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
+def _absent_reasons(
+    dids_by_name: Mapping[str, Did], prefixes: Sequence[str], catalogues: Sequence[Catalogue]
+) -> dict[str, str]:
     """Return for each name the sentence that no catalogue has its DID, with similar DIDs if there are any."""
-    similar = find_similar(list(dids_by_name.values())[:MAX_SEARCHED], catalogues)
+    similar = find_similar([*dids_by_name.values()], prefixes, catalogues)
     advice = "; if you mean another dataset, add the name to [submit].names or a pattern to [submit].patterns"
     reasons = {}
     for name, did in dids_by_name.items():

@@ -12,7 +12,7 @@ from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
 from hydrator.domain.model import Did, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import group_pairs
-from hydrator.submit.nearest_names import similar_name_patterns, similar_names
+from hydrator.submit.nearest_names import MAX_SEARCHED, similar_name_patterns, similar_names
 from hydrator.submit.rapthor.parset import is_glob, matches_base_name
 
 from .lookup import (
@@ -84,8 +84,6 @@ def find_in_catalogues(
     failures: dict[str, str] = {}
     for prefix in prefixes:
         remaining = [name for name in names if name not in chosen and name not in ambiguous]
-        if not remaining:
-            break
         queries = _prefix_patterns([strip_tar(base_name(name)) for name in remaining], prefix)
         dids, new_failures = find_dids(catalogues, queries)
         failures |= new_failures
@@ -137,19 +135,36 @@ def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple
     return dids, failures
 
 
-def find_unlisted(dids: Collection[Did], catalogues: Sequence[Catalogue]) -> frozenset[Did]:
-    """Return those of *dids* that no search finds; none if a search fails."""
+def find_unlisted(
+    dids: Collection[Did], prefixes: Sequence[str], catalogues: Sequence[Catalogue]
+) -> dict[Did, tuple[Did, ...]]:
+    """Return those of *dids* that no search finds, each with similar ones; none if a search fails.
+
+    For *prefixes* see :func:`find_similar`.
+    """
     by_scope = group_pairs((did.partition(":")[0], name_part(did)) for did in dids)
     patterns = [
         pattern for scope, names in by_scope.items() for pattern in _prefix_patterns(names, f"{scope}:")
     ]
     found, failures = find_dids(catalogues, patterns)
-    return frozenset() if failures else frozenset(dids) - found
+    unlisted = [] if failures else sorted(set(dids) - found)
+    similar = find_similar(unlisted, prefixes, catalogues)
+    return {did: similar.get(did, ()) for did in unlisted}
 
 
-def find_similar(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
-    """Return for each of *dids* the existing DIDs in the catalogues with similar names."""
+def find_similar(
+    dids: Sequence[Did], prefixes: Sequence[str], catalogues: Sequence[Catalogue]
+) -> dict[Did, tuple[Did, ...]]:
+    """Return for each of the first of *dids* the existing DIDs in the catalogues with similar names.
+
+    If nothing is found in a scope, the function searches for the same name in the last of *prefixes*.
+    """
+    dids = dids[:MAX_SEARCHED]
     candidates, _ = find_dids(catalogues, similar_name_patterns(dids))
+    scopes = {"*", *(did.partition(":")[0] for did in candidates)}
+    scope = prefixes[-1].rstrip(":")
+    elsewhere = [f"{scope}:{name_part(did)}" for did in dids if did.partition(":")[0] not in scopes]
+    candidates |= find_dids(catalogues, elsewhere)[0]
     return {did: similar_names(did, candidates) for did in dids}
 
 
@@ -235,8 +250,7 @@ def _match_in_catalogues(
     matches: dict[str, list[str]] = {search: [] for search in globs}
     failures: dict[str, str] = {}
     for prefix in prefixes:
-        if not (unmatched := [search for search in globs if not matches[search]]):
-            break
+        unmatched = [search for search in globs if not matches[search]]
         dids, new_failures = find_dids(catalogues, _suffix_patterns(unmatched, prefix))
         failures |= new_failures
         names = {name_part(did) for did in dids}

@@ -16,7 +16,7 @@ from adapters.files.catalogue import FileCatalogue
 from hydrator.cli.commands.submit.rapthor.run import find_files_to_send
 from hydrator.cli.output.new_files import make_new_folder, write_new_file
 from hydrator.config import StorageArea
-from hydrator.domain.model import Snapshot
+from hydrator.domain.model import Site, SiteAd, Snapshot
 from hydrator.submit.rapthor.parset import parse_parset
 from testbed.files import as_nobody, write_program
 from tests.command_line import run_hydrator, run_text
@@ -289,7 +289,8 @@ def test_run_is_limited_to_sites_with_all_paths_unless_it_can_fetch(host):
 def test_dry_run_shows_a_site_with_the_data_and_without_storage(host):
     host.configure(STORAGE.replace("UK", "AU"))
     done = host.submit("L1.ms", "--dry-run")
-    assert "no: no [[storage]] gives the data's path there" in done.stdout
+    assert "no: no path there" in done.stdout
+    assert done.stderr.endswith("the run cannot start at UK: no [[storage]] gives the data's path there\n")
     shown = json.loads(host.submit("L1.ms", "--dry-run", "--json").stdout)["sites"]
     assert [(site["site"], site["can_run"], site["has_paths"]) for site in shown] == [
         ("UK", False, False),
@@ -683,7 +684,8 @@ def areas() -> list[StorageArea]:
 @pytest.fixture
 def submitter(host, areas) -> Iterator[Host]:
     """A host with the documented file of a submitter, and a daemon with a catalogue and a [[storage]]."""
-    view = server_state({}, Snapshot({}), demand(), None, NOON, storage=areas)
+    ads = {Site(name): SiteAd(Site(name), NOON, 1, ()) for name in ("AU", "UK")}
+    view = server_state(ads, Snapshot({}), demand(), None, NOON, storage=areas)
     page = (Path(__file__).parents[3] / "docs" / "users" / "submit.md").read_text()
     (example,) = re.findall(r"```toml\n(.*?daemon_url.*?)```", page, re.DOTALL)
     assert len([line for line in example.splitlines() if line and not line.startswith("#")]) <= 5
@@ -726,14 +728,21 @@ def test_archives_are_found_by_a_daemon_that_no_job_has_named_them_to(submitter,
 
 def test_daemon_suggests_the_name_in_its_catalogue(submitter):
     (submitter.folder / "catalogue.toml").write_text(CATALOGUE + ARCHIVES)
-    done = submitter.submit("[/x/L8_SB055_uv.ms, /x/L7_SB055_uv.MS]")
-    assert "no catalogue of the daemon lists lofar:L8_SB055_uv.ms; the run waits for it" in done.stderr
-    assert "lofar:L8_SB055_uv.ms: did you mean lofar:L8_SB055_uv.MS?" in done.stderr
+    misspelt = ("[/x/L8_SB055_uv.ms, LOFAR:L8_SB055_uv.MS, /x/L7_SB055_uv.MS]",)
+    for options in ((), ("--dry-run",)):
+        listed, *questions, advice = submitter.refusal(*misspelt, *options)
+        assert "daemon lists LOFAR:L8_SB055_uv.MS, lofar:L8_SB055_uv.ms; a job waits for it" in listed
+        assert questions == [
+            f"{did}: did you mean lofar:L8_SB055_uv.MS?"
+            for did in ("LOFAR:L8_SB055_uv.MS", "lofar:L8_SB055_uv.ms")
+        ]
+        assert "accept it with --allow-unknown" in advice
+    assert questions[0] in submitter.submit(*misspelt, "--allow-unknown").stderr
     submitter.submit("lofar:L8_SB055_uv.MS")
     done = submitter.submit("/x/L9_SB055_uv.MS")  # perhaps a file, which no search finds
     assert "did you mean" not in done.stderr
-    assert "no catalogue of the daemon lists lofar:L9_SB055_uv.MS; the run waits for it" in done.stderr
-    assert "lists" not in submitter.submit("lofar:L8_SB055_uv.MS").stderr
+    assert "no catalogue of the daemon lists lofar:L9_SB055_uv.MS; a job waits for it" in done.stderr
+    assert "daemon lists" not in submitter.submit("lofar:L8_SB055_uv.MS").stderr
 
 
 def test_glob_of_a_submitter_matches_names_in_the_default_scope(submitter):
@@ -752,8 +761,14 @@ def test_daemon_that_cannot_search_can_be_overruled(submitter):
 
 def test_daemon_without_a_path_names_the_datasets(submitter, areas):
     areas[:] = [StorageArea(site="UK", prefix="/data", rule="hash")]
-    (output, *_) = submitter.refusal("/x/L2.ms")[-1:]
-    assert "the daemon gives no path of lofar:L2.ms at any site" in output
+    for option in ("-o=job", "--dry-run"):
+        done = submitter.submit("/x/L2.ms", *option.split("="), status=2)
+        assert "the daemon gives no path of lofar:L2.ms at any site" in done.stderr
+    areas.append(StorageArea(site="AU", prefix="/data", rule="name"))
+    for option in ("-o=job", "--dry-run"):
+        done = submitter.submit("/x/L2.ms", *option.split("="))
+        told = "at UK: no [[storage]] gives the data's path there, or only those of files"
+        assert f"{told}, and this host has no [[catalogue]] that lists the files\n" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -786,9 +801,11 @@ def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):
             for name in ("/x/my set.MS", 'quo"te.ms', "back\\slash.ms", "semi;colon.ms", "dollar$(X).ms")
         ),
         ("/data/L9/", "for the measurement sets in this folder write /data/L9/*.MS"),
+        ("sub", "for the measurement sets in this folder write sub/*.MS"),
     ],
 )
 def test_name_that_cannot_be_a_dataset_is_explained(host, input_ms, told):
+    (host.folder / "sub").mkdir()
     (message,) = host.refusal(input_ms)
     assert told in message
 

@@ -121,6 +121,18 @@ def test_filter_says_that_nobody_answered_where_the_data_is(submit):
     assert "127.0.0.1:1" in said
 
 
+@pytest.mark.parametrize("tool", ["condor_submit job.sub", "condor_submit_dag run.dag"])
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:1"])
+def test_nowhere_is_refused_also_for_a_dataset_that_nobody_knows(submit, tool, url):
+    Path("run.dag").write_text("JOB A job.sub\n")
+    words = ("wrap", "-d", "t:A1,t:a", "--refuse-nowhere", "--", *tool.split())
+    status, said = submit(*words, **({"url": url} if url else {}))
+    assert status == EXIT_NO_MATCH_NOW
+    assert "it is not known yet which sites have t:A1" in said
+    assert said.endswith("; nothing was submitted\n")
+    assert ("no catalogue of the daemon lists t:A1; " in said) == (url is None)
+
+
 def test_rapthor_says_the_start_of_a_run(submit):
     Path("run.parset").write_text(PARSET.format(name="new"))
     more = 'names = { "new" = "t:a" }\nstage_in = "fetch {did} {path}"\n'

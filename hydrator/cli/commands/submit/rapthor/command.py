@@ -187,6 +187,7 @@ def _check_sites(run: PreparedRun) -> None:
     form, should_refuse = run.options.form, run.options.refuse_nowhere
     if form == "job":
         exit_on_problems(_path_problems(run))
+        print_problems(_describe_left_out_sites(run))
     if run.no_site_reason and (form != "env" or should_refuse):
         later = "elsewhere the run may start after its wait, or as soon as reading from there ends sooner"
         if run.run.options.mode == "require":
@@ -196,9 +197,18 @@ def _check_sites(run: PreparedRun) -> None:
         _exit_if_no_site(run)
 
 
+def _describe_left_out_sites(run: PreparedRun) -> str:
+    """Return one sentence on the sites that may have the data, and where the job finds no paths."""
+    sites = [site.site for site in run.sites_without_paths]
+    return f"the run cannot start at {shorten_list(sites)}: {run.no_path_reason}" if sites else ""
+
+
 def _finish_dry_run(run: PreparedRun) -> None:
     """Print the outlook of the run; exit with status 3 on request, if no site can start the run now."""
     _print_outlook(run)
+    if run.options.form == "job":
+        exit_on_problems(_path_problems(run))
+        print_problems(_describe_left_out_sites(run))
     if run.run.options.requirements or run.run.options.rank:
         print_problems("--requirements and --rank are not evaluated before the submission")
     _print_start(run)
@@ -259,7 +269,7 @@ def _print_outlook(prepared: PreparedRun) -> None:
     rows = [
         (
             site.site,
-            _verdict(site),
+            "no: no path there" if site in prepared.sites_without_paths else _verdict(site),
             f"{site.available_count} of {dataset_count}",
             "not known" if site.local_bytes is None else f"{site.local_bytes:,}",
             "" if site.oldest_age_seconds is None else format_duration(site.oldest_age_seconds),
@@ -291,13 +301,7 @@ def _catalogue_answers(resolution: Resolution) -> dict[str, str]:
 def _verdict(site: SiteOutlook) -> str:
     if site.missing_states:
         return "not known" if site.may_have_all else "no"
-    if site.has_paths:
-        return "yes"
-    return (
-        "yes, and the job fetches its data"
-        if site.can_run
-        else "no: no [[storage]] gives the data's path there"
-    )
+    return "yes" if site.has_paths else "yes, and the job fetches its data"
 
 
 def _read_submit_attrs() -> str:

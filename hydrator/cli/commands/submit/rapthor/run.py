@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from hydrator.cli.commands.submit.dataset_options import read_input_file
-from hydrator.cli.commands.submit.shared import exit_on_problems
+from hydrator.cli.commands.submit.shared import describe_unlisted, exit_on_problems
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, SubmitSettings
@@ -62,13 +62,26 @@ class PreparedRun:
         return [site for site, paths in self.paths.items() if all(did in paths for did in self.run.dids)]
 
     @property
+    def sites_without_paths(self) -> list[SiteOutlook]:
+        """The sites that may have all data, and where the job could not find it."""
+        without = [] if self.settings.submit.stage_in else [one for one in self.sites if not one.has_paths]
+        return [site for site in without if site.may_have_all or not site.missing_states]
+
+    @property
+    def no_path_reason(self) -> str:
+        """Why a site has no path for every dataset."""
+        reason = "no [[storage]] gives the data's path there"
+        if self.settings.catalogue:
+            return reason
+        return f"{reason}, or only those of files, and this host has no [[catalogue]] that lists the files"
+
+    @property
     def no_site_reason(self) -> str:
         """One sentence on why no site can start the run now; empty if a site can start it."""
         if any(site.can_run for site in self.sites):
             return ""
         if complete := [site.site for site in self.sites if not site.missing_states]:
-            names = shorten_list(complete)
-            return f"all data is at {names}, but no [[storage]] gives the paths of the data there"
+            return f"all data is at {shorten_list(complete)}, but {self.no_path_reason}"
         if unanswered := sorted(self.resolution.unanswered_dids):
             return f"it is not known yet which sites have {shorten_list(unanswered)}"
         knowledge = DaemonKnowledge(self.now, self.snapshot, queried_dids=frozenset(self.run.dids))
@@ -224,11 +237,16 @@ def _resolve_datasets(
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             print_problems(f"input_ms names {shorten_list(repeated)} more than once: the run reads it once")
-        names = list(dict.fromkeys(names))
+        names = [f"{name}/" if _is_plain_folder(Path(name)) else name for name in dict.fromkeys(names)]
         with show_progress("asking the catalogues for the sites of the datasets"):
             resolution = resolve_names(names, settings, parts.catalogues, daemon)
         now = system_clock()
     return resolution, now
+
+
+def _is_plain_folder(path: Path) -> bool:
+    """Return whether *path* is a folder on this host whose name and content are not of a measurement set."""
+    return not path.suffix and path.is_dir() and not (path / "table.dat").exists()
 
 
 def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) -> Sequence[str]:
@@ -325,15 +343,9 @@ def _check_resolution(
             " submit it again with the option"
         )
         exit_on_problems([text])
-    print_problems(*notices, *problems)
-    if unlisted := sorted(resolution.unlisted_dids):
-        check = (
-            "the run waits for it: check the name, unless it is that of a single file or a private dataset"
-        )
-        print_problems(f"no catalogue of the daemon lists {shorten_list(unlisted)}; {check}")
-        for did in unlisted:
-            if similar := resolution.unlisted_dids[did]:
-                print_problems(f"{did}: did you mean {' or '.join(similar)}?")
+    print_problems(*notices, *problems, *describe_unlisted(resolution.unlisted_dids))
+    if any(resolution.unlisted_dids.values()) and not options.allow_unknown:
+        exit_on_problems(["correct the name, or accept it with --allow-unknown; nothing was submitted"])
     return resolution
 
 
