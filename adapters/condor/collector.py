@@ -17,7 +17,7 @@ from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock
 from hydrator.domain.untrusted import valid_time
 
-from .bindings.client import CollectorClient
+from .bindings.client import CondorClient
 
 IDENTITY: Final = "AuthenticatedIdentity"
 """Attribute that a collector adds to each ad that it accepts: the identity of the sender."""
@@ -41,7 +41,7 @@ class CollectorPublisher:
 
     def __init__(
         self,
-        client: CollectorClient,
+        client: CondorClient,
         *,
         name: str = "collector",
         lifetime: timedelta,

@@ -16,7 +16,7 @@ from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferS
 from hydrator.domain.ports import Clock, EndedJobs, StepReporter, take_turns
 from hydrator.domain.untrusted import valid_integer, valid_number, valid_time
 
-from .bindings.client import QueueClient
+from .bindings.client import CondorClient
 from .bindings.library import MAX_MISS_CHARS, MAX_MISSES_OF_JOB, Ad
 from .schedd_rounds import ScheddRounds
 
@@ -122,7 +122,7 @@ class HistoryRounds(ScheddRounds):
 
     def __init__(
         self,
-        client: QueueClient,
+        client: CondorClient,
         clock: Clock,
         site_attributes: Sequence[str],
         max_jobs: int = MAX_ENDED_JOBS,
@@ -257,7 +257,7 @@ class TransferRecords(ScheddRounds):
 
     def __init__(
         self,
-        client: QueueClient,
+        client: CondorClient,
         clock: Clock,
         site_attributes: Sequence[str],
         find_site: Callable[[str], Site | None],
@@ -282,7 +282,7 @@ class TransferRecords(ScheddRounds):
                 samples += self._parse(schedd, answer)
         return TransferLogAnswer(samples, failures)
 
-    def _query(self, client: QueueClient, schedd: str) -> Sequence[Ad]:
+    def _query(self, client: CondorClient, schedd: str) -> Sequence[Ad]:
         now = self._clock()
         since = self._answered_at.get(schedd, self._begin_at) - OVERLAP
         rows = client.read_transfer_records(schedd, to_unix(since), self._site_attributes)

@@ -30,7 +30,7 @@ from hydrator.domain.ports import (
 )
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer, valid_number
 
-from .bindings.client import CondorClient, QueueClient
+from .bindings.client import CondorClient
 from .bindings.library import NOT_DYNAMIC_SLOT, RESOURCES, job_order
 from .job_history import ReportBuffer
 from .schedd_rounds import SiteRounds
@@ -94,14 +94,14 @@ class CondorPool(SiteRounds):
         failure = None
         usable = f"{USABLE_SLOT} && {seen_within(MAX_SLOT_AGE)}"
         try:
-            ads = self._collector.slots([*self._site_attributes, *SLOT_ATTRIBUTES], usable)
+            ads = self._client.slots([*self._site_attributes, *SLOT_ATTRIBUTES], usable)
         except PoolError as error:
             failure = Unseen(str(error))
         slots = [(ad, self._find_site(ad)) for ad in ads]
         sites_by_slot = {str(ad["Name"]): site for ad, site in slots if site}
         known_slots = {None, *(ad["Name"] for ad in ads)}
 
-        def query(client: QueueClient, schedd: str) -> ScheddQueue:
+        def query(client: CondorClient, schedd: str) -> ScheddQueue:
             queried_at = self._clock()
             answer = client.read_queue(schedd, self._site_attributes)
             sites = sites_by_slot
@@ -134,7 +134,7 @@ class ScheddClusters(SiteRounds):
         """
         as_of = self._clock()
 
-        def query(client: QueueClient, name: str) -> Mapping[str, Any] | None:
+        def query(client: CondorClient, name: str) -> Mapping[str, Any] | None:
             if schedd not in {None, name}:
                 return None
             return client.read_cluster_jobs(name, cluster, self._site_attributes, MAX_CLUSTER_JOBS)

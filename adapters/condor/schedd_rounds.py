@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from hydrator.domain.ads import contract
 from hydrator.domain.bugs import BugReporter
@@ -18,7 +18,7 @@ from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen
 from hydrator.domain.ports import Clock, StepReporter
 
-from .bindings.client import CondorClient, QueueClient
+from .bindings.client import CondorClient
 
 _T = TypeVar("_T")
 MAX_CONCURRENT_SCHEDDS = 8
@@ -65,8 +65,8 @@ class ScheddRounds:
 
     def __init__(
         self,
-        client: QueueClient,
-        make_client: Callable[[], QueueClient] | None = None,
+        client: CondorClient,
+        make_client: Callable[[], CondorClient] | None = None,
         *,
         stall: timedelta = STALL_AFTER,
         budget: timedelta = BUDGET,
@@ -82,14 +82,14 @@ class ScheddRounds:
         self._reporter = reporter
         self._statuses: dict[str, _ScheddStatus] = {}
         self._lock = threading.Lock()
-        self._extra_clients: set[QueueClient] = set()
+        self._extra_clients: set[CondorClient] = set()
         self._asked_schedds: set[str] = set()
         self._late_answers: dict[str, Any] = {}
         self._is_closed = False
         self._bugs = BugReporter()
 
     def ask(
-        self, question: Callable[[QueueClient, str], _T], *, waits: bool = True
+        self, question: Callable[[CondorClient, str], _T], *, waits: bool = True
     ) -> dict[str, _T | Unseen]:
         """Run *question* for each schedd; return, by schedd name, the answer or the reason why there is none.
 
@@ -145,7 +145,7 @@ class ScheddRounds:
             if worker.done():
                 worker.result()
 
-    def _replace_client(self, worker: "Future[None]", make_client: Callable[[], QueueClient]) -> None:
+    def _replace_client(self, worker: "Future[None]", make_client: Callable[[], CondorClient]) -> None:
         """Use a new client from now on, since *worker* still waits for an answer with the present one."""
         with self._lock:
             busy = self._client
@@ -153,13 +153,13 @@ class ScheddRounds:
             self._client = make_client()
         worker.add_done_callback(lambda _: self._close_extra_client(busy))
 
-    def _close_extra_client(self, client: QueueClient) -> None:
+    def _close_extra_client(self, client: CondorClient) -> None:
         with self._lock:
             self._extra_clients.discard(client)
         client.close()
 
     def _work_with_new_client(
-        self, query: "_ScheddQuery[_T]", make_client: Callable[[], QueueClient]
+        self, query: "_ScheddQuery[_T]", make_client: Callable[[], CondorClient]
     ) -> None:
         """Query the schedds that still wait, with a new client; close this client at the end."""
         with self._lock:
@@ -172,7 +172,7 @@ class ScheddRounds:
         finally:
             self._close_extra_client(client)
 
-    def _ask_schedds(self, query: "_ScheddQuery[_T]", client: QueueClient) -> None:
+    def _ask_schedds(self, query: "_ScheddQuery[_T]", client: CondorClient) -> None:
         while name := self._next_schedd(query):
             started_at = self._monotonic()
             answer: _T | Unseen
@@ -255,21 +255,16 @@ class SiteRounds(ScheddRounds):
         self._clock = clock
         self._site_attributes = tuple(dict.fromkeys((contract.SITE, *site_attributes)))
 
-    @property
-    def _collector(self) -> CondorClient:
-        return cast("CondorClient", self._client)
-
     def _find_site(self, ad: Mapping[str, Any]) -> Site | None:
         return next((Site(str(ad[name])) for name in self._site_attributes if ad.get(name)), None)
 
-    def _read_sites_by_slot(self, constraint: str, client: QueueClient | None = None) -> dict[str, Site]:
+    def _read_sites_by_slot(self, constraint: str, client: CondorClient | None = None) -> dict[str, Site]:
         """Return the sites of the slots that match *constraint*, by name; none if the collector fails.
 
         A query of a schedd gives its own *client*, because another one may wait for an answer.
         """
-        collector = cast("CondorClient", client) if client else self._collector
         try:
-            ads = collector.slots([*self._site_attributes, "Name"], constraint)
+            ads = (client or self._client).slots([*self._site_attributes, "Name"], constraint)
         except PoolError:
             return {}
         sites = ((str(ad["Name"]), self._find_site(ad)) for ad in ads)
@@ -280,7 +275,7 @@ class SiteRounds(ScheddRounds):
 class _ScheddQuery(Generic[_T]):
     """One round: the question, the schedds that still wait, the deadline, and the answers so far."""
 
-    question: Callable[[QueueClient, str], _T]
+    question: Callable[[CondorClient, str], _T]
     waiting_schedds: deque[str]
     deadline_at: float
     answers: dict[str, _T | Unseen]

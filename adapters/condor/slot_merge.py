@@ -15,7 +15,7 @@ from hydrator.domain.model import Site, SiteAd, to_unix
 from hydrator.domain.ports import MergeResult
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, is_ahead, valid_integer
 
-from .bindings.client import CollectorClient
+from .bindings.client import CondorClient
 from .bindings.library import NOT_DYNAMIC_SLOT, describe_denial
 from .bindings.token_advice import MERGE_ADVICE
 
@@ -155,7 +155,7 @@ class SlotMerger:
 
     def __init__(
         self,
-        client: CollectorClient,
+        client: CondorClient,
         site_attributes: Sequence[str],
         *,
         interval: timedelta,

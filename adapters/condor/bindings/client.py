@@ -43,11 +43,32 @@ def _forward(
     return ask
 
 
-class DaemonClient(ProcessClient):
-    """Calls to any HTCondor daemon, and calls that contact no daemon."""
+class CondorClient(ProcessClient):
+    """A client with all calls, which share one child process, one lock and one set of credentials."""
 
+    # any daemon, or none
     config_of = _forward(Bindings.config_of)
     check_expressions = _forward(Bindings.check_expressions)
+
+    # collectors
+    site_ads = _forward(CollectorCalls.site_ads)
+    collectors = _forward(CollectorCalls.collectors)
+    merge = _forward(CollectorCalls.merge)
+
+    # schedds
+    schedds = _forward(ScheddCalls.schedds)
+    outcomes = _forward(ScheddCalls.outcomes)
+    read_transfer_records = _forward(TransferCalls.read_transfer_records)
+    run_anywhere = _forward(ScheddCalls.run_anywhere)
+    read_queue = _forward(ScheddCalls.read_queue)
+    read_cluster_jobs = _forward(ScheddCalls.read_cluster_jobs)
+    read_job_texts = _forward(MatchCalls.read_job_texts)
+
+    # why a job does not start
+    find_ended_job = _forward(MatchCalls.find_ended_job)
+    jobs = _forward(MatchCalls.jobs)
+    evaluate_match = _forward(MatchCalls.evaluate_match)
+    evaluate_sites = _forward(MatchCalls.evaluate_sites)
 
     def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> Authorization:
         """Return whether *daemon* authorizes *level*: READ, WRITE, DAEMON, NEGOTIATOR, ADMINISTRATOR, …
@@ -62,14 +83,6 @@ class DaemonClient(ProcessClient):
             advice = self._token_limit_advice(level) if method == "IDTOKENS" else ""
             return Authorization(False, identity, method, exc.reason, advice)
         return Authorization(bool(answer["allowed"]), answer["identity"], answer["method"])
-
-
-class CollectorClient(DaemonClient):
-    """Queries and updates of the pool's collectors."""
-
-    site_ads = _forward(CollectorCalls.site_ads)
-    collectors = _forward(CollectorCalls.collectors)
-    merge = _forward(CollectorCalls.merge)
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: timedelta) -> int | None:
         """Send site ads, each ``(name, text)`` with one ``Name = literal`` a line, to every collector.
@@ -103,31 +116,3 @@ class CollectorClient(DaemonClient):
         if long := [name for name in attributes if name.lower() in _LONG_NAMES]:
             raise ValueError(f"attributes whose values are too long for a query of slots: {', '.join(long)}")
         return list(self.call("slots", attributes=attributes, constraint=constraint, collector=collector))
-
-
-class QueueClient(DaemonClient):
-    """Queries of the queues and histories of schedds, and edits of queued jobs."""
-
-    schedds = _forward(ScheddCalls.schedds)
-    outcomes = _forward(ScheddCalls.outcomes)
-    read_transfer_records = _forward(TransferCalls.read_transfer_records)
-    run_anywhere = _forward(ScheddCalls.run_anywhere)
-    read_queue = _forward(ScheddCalls.read_queue)
-    read_cluster_jobs = _forward(ScheddCalls.read_cluster_jobs)
-    read_job_texts = _forward(MatchCalls.read_job_texts)
-
-
-class MatchClient(DaemonClient):
-    """Queries that explain why a job does not start."""
-
-    find_ended_job = _forward(MatchCalls.find_ended_job)
-    jobs = _forward(MatchCalls.jobs)
-    evaluate_match = _forward(MatchCalls.evaluate_match)
-    evaluate_sites = _forward(MatchCalls.evaluate_sites)
-
-
-class CondorClient(CollectorClient, QueueClient, MatchClient):
-    """A client with all calls, which share one child process, one lock and one set of credentials.
-
-    A function that calls only one kind of daemon should have a parameter of this daemon's base class.
-    """

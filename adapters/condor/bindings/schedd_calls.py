@@ -313,7 +313,7 @@ def read_key(ad: Any) -> str | None:
 
 def read_start(ad: Any, schedd: str) -> Ad:
     """Return ``start``, ``asked``, ``key`` and ``is_of_cluster`` of a job at *schedd*: see
-    :meth:`adapters.condor.bindings.client.QueueClient.outcomes`.
+    :meth:`adapters.condor.bindings.client.CondorClient.outcomes`.
     """
     key = read_key(ad)
     return {
