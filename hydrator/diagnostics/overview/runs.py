@@ -11,7 +11,6 @@ from datetime import datetime
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot
 from hydrator.domain.ports import ClusterJobs, PoolLoad, ScheddLoad
 from hydrator.domain.text import format_count
-from hydrator.staging.overview import StagingOverview
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,7 @@ def _verb(count: int) -> str:
     return f"{count} waits" if count == 1 else f"{count} wait"
 
 
-def find_run(
-    name: str, load: PoolLoad, demand: Demand, snapshot: Snapshot, staging: StagingOverview | None
-) -> RunProgress | None:
+def find_run(name: str, load: PoolLoad, demand: Demand, snapshot: Snapshot) -> RunProgress | None:
     """Return the progress of the jobs of run *name*, or with the key *name*; None if no job is in a queue."""
     all_running = (jobs for schedd in load.answers.values() for jobs in schedd.running)
     running = tuple(each for each in all_running if name in (each.run, each.key))
@@ -94,7 +91,7 @@ def find_run(
     if not running and not idle:
         return None
     found = ClusterJobs(load.as_of, ScheddLoad(idle, running))
-    return measure_progress(name, found, demand, snapshot, staging)
+    return measure_progress(name, found, demand, snapshot)
 
 
 def count_idle_jobs(did: Did, load: PoolLoad, demand: Demand) -> int:
@@ -103,9 +100,7 @@ def count_idle_jobs(did: Did, load: PoolLoad, demand: Demand) -> int:
     return sum(jobs.job_count for jobs in load.idle if did in dids_by_key.get(jobs.key, ()))
 
 
-def measure_progress(
-    name: str, found: ClusterJobs, demand: Demand, snapshot: Snapshot, staging: StagingOverview | None
-) -> RunProgress:
+def measure_progress(name: str, found: ClusterJobs, demand: Demand, snapshot: Snapshot) -> RunProgress:
     """Count the jobs in *found* by where they run and what they wait for; *name* is their title."""
     dids_by_key = _index_sets(demand)
     by_site: dict[Site, int] = {}
@@ -135,7 +130,7 @@ def measure_progress(
         sum(each.job_count for each in sets if not each.missing_dids),
         unknown_count,
         waiting,
-        _find_ready_time(waiting, snapshot, staging),
+        _find_ready_time(waiting, snapshot),
         tuple(sorted(by_site.items(), key=lambda each: (-each[1], each[0]))),
         found.held_count,
     )
@@ -153,35 +148,18 @@ def _missing(dids: Sequence[Did], site: Site, snapshot: Snapshot) -> tuple[Did, 
 
 def _find_best_site(dids: Sequence[Did], snapshot: Snapshot) -> tuple[Site | None, tuple[Did, ...]]:
     """Return the site that lacks the fewest of *dids*, and these datasets."""
-    best: tuple[Site | None, tuple[Did, ...]] = (None, tuple(dids))
-    for site in sorted(snapshot.sites):
-        missing = _missing(dids, site, snapshot)
-        if best[0] is None or len(missing) < len(best[1]):
-            best = (site, missing)
-        if not missing:
-            break
-    return best
+    lacking = {site: _missing(dids, site, snapshot) for site in sorted(snapshot.sites)}
+    best = min(lacking, key=lambda site: len(lacking[site]), default=None)
+    return best, tuple(dids) if best is None else lacking[best]
 
 
-def _find_ready_time(
-    waiting: Sequence[WaitingSet], snapshot: Snapshot, staging: StagingOverview | None
-) -> datetime | None:
+def _find_ready_time(waiting: Sequence[WaitingSet], snapshot: Snapshot) -> datetime | None:
     """Return when the last of the missing datasets is expected; None if one of these times is unknown."""
     times = []
-    for each in waiting:
-        for did in each.missing_dids:
-            known = [*_request_times(did, staging), *_catalogue_times(did, snapshot)]
-            if not known:
-                return None
-            times.append(min(known))
+    for did in (did for each in waiting for did in each.missing_dids):
+        facts = [each.facts[did] for each in snapshot.sites.values() if did in each.facts]
+        known = [fact.provenance.ready_at for fact in facts if fact.provenance.ready_at]
+        if not known:
+            return None
+        times.append(min(known))
     return max(times, default=None)
-
-
-def _request_times(did: Did, staging: StagingOverview | None) -> list[datetime]:
-    requests = staging.requests if staging else ()
-    return [row.ready_at for row in requests if row.did == did and row.ready_at and not row.is_complete]
-
-
-def _catalogue_times(did: Did, snapshot: Snapshot) -> list[datetime]:
-    facts = [each.facts[did] for each in snapshot.sites.values() if did in each.facts]
-    return [fact.provenance.ready_at for fact in facts if fact.provenance.ready_at]

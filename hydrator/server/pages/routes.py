@@ -195,8 +195,7 @@ class PageRoutes:
             reason = reason or "the daemon has not read the queues yet"
             sentence = f"The daemon does not know the jobs in the queues: {reason}."
             return _missing_response(request, "The jobs are not known", sentence, [])
-        known = (state.demand, state.snapshot, state.staging)
-        progress = find_run(name, state.load, *known) if name else None
+        progress = find_run(name, state.load, state.demand, state.snapshot) if name else None
         if progress is None:
             sentence = (
                 f"No queued or running job belongs to the run {name[:MAX_NAME_COMPARED]!r} or has this key."
@@ -232,8 +231,7 @@ class PageRoutes:
         if len(found) != 1:
             return _cluster_choice_response(request, int(text), sorted(found), silent)
         ((name, jobs),) = found.items()
-        known = (state.demand, state.snapshot, state.staging)
-        progress = measure_progress(f"{int(text)} at {name}", jobs, *known)
+        progress = measure_progress(f"{int(text)} at {name}", jobs, state.demand, state.snapshot)
         note = "" if jobs.is_complete else "The cluster has more jobs than are counted here."
         page = render_run_page(progress, state.openings, note=note, kind="Cluster", version=state.version)
         return html_response(request, page)

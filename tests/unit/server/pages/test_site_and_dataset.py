@@ -26,7 +26,7 @@ from hydrator.server.pages.routes import ChangeReader, ClusterReader
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
-from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, server_state, want
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, server_state, want
 from tests.served import app_of
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
 from tests.unit.server.test_answers import answer_of
@@ -155,12 +155,15 @@ def load(*idle: IdleJobs, running: tuple[RunningJobs, ...] = ()) -> PoolLoad:
     return PoolLoad(NOON, {"ap1": ScheddLoad(idle, running)}, ())
 
 
+ARRIVING = {
+    did: Fact(DatasetState.STAGING, NOON, 0.5, Provenance(ready_at=NOON + minutes * MINUTE))
+    for did, minutes in ((L2, 20), (L3, 190))
+}
+AT_CAM = SiteFacts(NOON, {**FACTS[CAM].facts, **ARRIVING})
 STAGING = replace(
     VIEW,
     demand=demand(want(L1), want(L2), want(L3)),
-    staging=StagingOverview(
-        NOON, "request", requests=(request(L2, CAM, 0.5, minutes=20), request(L3, CAM, 0.5, minutes=190))
-    ),
+    knowledge=replace(VIEW.knowledge, snapshot=replace(VIEW.snapshot, sites={**FACTS, CAM: AT_CAM})),
 )
 
 
