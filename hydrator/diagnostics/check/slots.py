@@ -20,7 +20,7 @@ from hydrator.domain.text import format_count, group_pairs
 
 _advice, _warning = partial(advice, "slots"), partial(warning, "slots")
 SLOT_ATTRIBUTES = (
-    "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",
+    "Name", "Start",
     contract.SOURCE, contract.SITE, contract.AS_OF, contract.GENERATION,
     contract.ERROR, "LastHeardFrom", contract.AUTO, "SlotBrokenReason",
 )  # fmt: skip
@@ -50,10 +50,6 @@ def check_slots(
             'see the section "When nothing arrives" of docs/operators/glideins.md',
         )
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
-    if inputs.is_merging:
-        yield from _check_merge_only_slots(
-            [slot for slot in slots if site_of(slot, inputs.slot_attributes) in sites]
-        )
 
 
 def _check_sites(
@@ -176,28 +172,6 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
             " after the data left the site, a claimed slot may still start jobs for CLAIM_WORKLIFE:"
             f" {name_list(without_clause)}",
             "install the output of hydrator pool-config --role startd",
-        )
-
-
-def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report partitionable slots without a hook, because they start few jobs with datasets.
-
-    Such a slot starts only one job with datasets per merge or per negotiation cycle. A slot without
-    attributes counts too: its startd's last update may have removed the merged attributes.
-    """
-    slow = [
-        str(slot["Name"])
-        for slot in slots
-        if slot.get(contract.SOURCE) in {None, "merge"}
-        and slot.get("PartitionableSlot") is True
-        and slot.get("TotalSlotCpus") != 1
-    ]
-    if slow:
-        yield _advice(
-            f"{format_count(len(slow), 'partitionable slot')} without a hook: each starts only one"
-            " job with datasets per merge or per negotiation cycle,"
-            f" whichever takes longer: {name_list(slow)}",
-            "if jobs are short, install the hook or use static slots: docs/operators/other-pools.md",
         )
 
 

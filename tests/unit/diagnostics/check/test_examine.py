@@ -242,30 +242,6 @@ def test_check_names_each_problem_with_advice(pool, level, seen, todo):
     assert todo in finding.todo
 
 
-WIDE = {"PartitionableSlot": True, "TotalSlotCpus": 8, "Start": "true"}
-
-
-def slow(*slots: dict, merges: bool = True) -> list[Finding]:
-    found = findings(Pool(slots_there=list(slots)), merges=merges)
-    return [finding for finding in found if "with datasets per merge" in finding.message]
-
-
-@pytest.mark.parametrize("via", ["merge", None])
-def test_partitionable_slots_without_a_hook_are_named_as_slow_to_start_jobs(via):
-    (found,) = slow(slot(**WIDE, DataLocalitySource=via), slot("slot1@b", **WIDE))
-    assert found.level is Level.ADVICE
-    assert found.message.startswith("1 partitionable slot without a hook")
-    assert found.message.endswith("whichever takes longer: slot1@a")
-    assert "static slots" in found.todo
-
-
-@pytest.mark.parametrize(
-    "other", [{"TotalSlotCpus": 1}, {"PartitionableSlot": None}, {"GLIDEIN_Site": "elsewhere"}]
-)
-def test_single_core_static_and_foreign_slots_are_not_called_slow(other):
-    assert slow(slot(**{**WIDE, "DataLocalitySource": "merge", **other})) == []
-
-
 def test_slots_whose_hook_prints_another_site_are_named():
     """Their `require` jobs would start where their data is not."""
     slots = [slot(DataLocalitySite="RAL"), slot("slot1@b", DataLocalitySite=CAM), slot("slot1@c")]
@@ -274,10 +250,6 @@ def test_slots_whose_hook_prints_another_site_are_named():
     named = slot(site="CE-1.at.CAM", DataLocalitySite=CAM)
     assert not [one for one in findings(Pool(slots_there=[named])) if "prints the ad of" in one.message]
     assert "--site" in finding.todo
-
-
-def test_slots_are_not_called_slow_if_merging_is_off():
-    assert slow(slot(**WIDE, DataLocalitySource="merge"), merges=False) == []
 
 
 def test_unreachable_schedd_fails_and_the_others_are_checked():
