@@ -39,7 +39,7 @@ from hydrator.diagnostics.overview.facts import DatasetSource
 from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.why.query import WhyResult
 from hydrator.domain.ads.contract import ON_JOBS, ON_RUNS, ON_SLOTS, ON_SLOTS_ONLY
-from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.state import DatasetChange
 from hydrator.reconcile.view import (
     ActionView,
     CatalogueView,

@@ -19,7 +19,7 @@ from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
-from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.state import DatasetChange
 from hydrator.server.app import Sources
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState

@@ -19,10 +19,9 @@ from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.diagnostics.overview.saved import Reload
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.ports import Clock
-from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.state import HistoryEntry, ReconcileState
 from hydrator.reconcile.threads import THREADS, Threads
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
@@ -38,13 +37,9 @@ class Turns:
 
     def __init__(self, condition: threading.Condition | None = None) -> None:
         self._condition = condition or threading.Condition()
-        self._is_ending = False
+        self.is_ending = False
+        """No further turn begins: the daemon ends."""
         self._running: set[str] = set()
-
-    @property
-    def is_ending(self) -> bool:
-        """Return True if no further turn begins: the daemon ends."""
-        return self._is_ending
 
     @contextmanager
     def turn(self, name: str) -> Iterator[bool]:
@@ -54,8 +49,8 @@ class Turns:
             False if the daemon ends: then the block must do nothing.
         """
         with self._condition:
-            self._condition.wait_for(lambda: self._is_ending or name not in self._running)
-            if may_run := not self._is_ending:
+            self._condition.wait_for(lambda: self.is_ending or name not in self._running)
+            if may_run := not self.is_ending:
                 self._running.add(name)
         try:
             yield may_run
@@ -74,7 +69,7 @@ class Turns:
             True if none of these turns is still running.
         """
         with self._condition:
-            self._is_ending = True
+            self.is_ending = True
             self._condition.notify_all()
             return self._condition.wait_for(
                 lambda: name not in self._running if name else not self._running, seconds

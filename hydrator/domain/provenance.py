@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from .model import NO_PROVENANCE, Provenance, from_unix, to_unix
+from .model import Provenance, from_unix, to_unix
 from .text import format_duration
 
 _TIME_FIELDS = ("expires_at", "ready_at")
@@ -21,8 +21,6 @@ def provenance_to_row(provenance: Provenance) -> dict[str, Any]:
 
 def provenance_from_row(row: Mapping[str, Any]) -> Provenance:
     """Parse the output of :func:`provenance_to_row`; skip fields that only a newer daemon writes."""
-    if not row:
-        return NO_PROVENANCE
     known = {key: value for key, value in row.items() if key in Provenance.__dataclass_fields__}
     for key in _TIME_FIELDS:
         if key in known:

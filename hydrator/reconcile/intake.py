@@ -215,20 +215,17 @@ def _is_clean(text: str) -> bool:
 
 
 def _clean_replica(replica: Replica) -> Replica:
+    source = replica.provenance
     return replace(
         replica,
         site=_clean_site(replica.site),
         storage=_clean_name(replica.storage),
-        provenance=_clean_provenance(replica.provenance),
-    )
-
-
-def _clean_provenance(provenance: Provenance) -> Provenance:
-    return replace(
-        provenance,
-        reason=sanitize(provenance.reason),
-        rule=_clean_name(provenance.rule),
-        account=_clean_name(provenance.account),
+        provenance=replace(
+            source,
+            reason=sanitize(source.reason),
+            rule=_clean_name(source.rule),
+            account=_clean_name(source.account),
+        ),
     )
 
 

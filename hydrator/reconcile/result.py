@@ -18,9 +18,15 @@ from hydrator.domain.model import (
 from hydrator.domain.ports import PoolLoad
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.evaluate import Evaluation
-from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.site_ads import changed_states, dids_without_room
-from hydrator.reconcile.state import Approve, PendingCommands, ReconcileState
+from hydrator.reconcile.state import (
+    MAX_CHANGES_PER_SITE,
+    Approve,
+    DatasetChange,
+    HistoryEntry,
+    PendingCommands,
+    ReconcileState,
+)
 
 
 @dataclass(frozen=True, slots=True)

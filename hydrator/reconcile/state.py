@@ -1,19 +1,21 @@
 """State that one cycle passes to the next, the code that saves it, and commands for the next cycle.
 
-The operator gives the commands: approve a held loss.
+The operator gives the commands: approve a held loss. With the state the changes of ads are saved: the
+datasets that each generation added, removed or changed, and the reasons; ``result.py`` finds them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, Site, SiteAd, Unseen
+from hydrator.domain.units import UnixTime
 from hydrator.reconcile.demand import DemandMemory
-from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.snapshot.merge import CatalogueMemory
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss
 
@@ -50,6 +52,53 @@ def approved_losses(pending: PendingCommands[Approve]) -> dict[Site, frozenset[D
     for _, approval in pending.commands:
         approved[approval.site] = approved.get(approval.site, frozenset()) | approval.datasets
     return approved
+
+
+MAX_CHANGES_PER_SITE: Final = 200
+"""The last changes of a site's ad that are kept: with 10,000 datasets a cycle may change 2,000 of each ad."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetChange:
+    """One change of a dataset in a site's ad.
+
+    Attributes:
+        at: time of the decision.
+        did: the dataset.
+        before: its state before; null: not listed.
+        after: its state after; null: not listed.
+        why: one sentence.
+    """
+
+    at: UnixTime
+    did: Did
+    before: str | None
+    after: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """The changes that made a new generation of the ad of ``site``.
+
+    ``decided_at`` is the time of the cycle. ``changes`` are at most MAX_CHANGES_PER_SITE; ``further_count``
+    is the number of the others.
+    """
+
+    decided_at: datetime
+    site: Site
+    changes: tuple[DatasetChange, ...]
+    further_count: int = 0
+
+    @property
+    def text(self) -> str:
+        """Return a text with the numbers of added, removed and changed datasets: ``2 came, 1 left``."""
+        came = sum(change.before is None for change in self.changes)
+        left = sum(change.after is None for change in self.changes)
+        other = len(self.changes) - came - left
+        parts = [(came, "came"), (left, "left"), (other, "changed"), (self.further_count, "more")]
+        counts = [f"{number} {word}" for number, word in parts if number]
+        return ", ".join(counts) or "only ages or fractions changed"
 
 
 @dataclass(frozen=True, slots=True)

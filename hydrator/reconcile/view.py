@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from hydrator.domain.ads import contract
 from hydrator.domain.model import (
-    NO_PROVENANCE,
     DaemonKnowledge,
     DatasetState,
     Demand,
@@ -29,9 +28,9 @@ from hydrator.domain.model import (
 from hydrator.domain.provenance import provenance_to_row
 from hydrator.domain.text import matches_any
 from hydrator.domain.units import ByDid, ByName, ByPublisher, ByState, Bytes, Count, Seconds, Share, UnixTime
+from hydrator.reconcile.state import DatasetChange
 
 from .demand import KEEP_DEMAND
-from .history import DatasetChange
 from .snapshot.merge import CatalogueMemory
 from .snapshot.removal_guard import HeldLoss, HoldCause
 
@@ -640,6 +639,5 @@ def build_datasets(
 def view_fact(site: Site, known: SiteFacts, did: Did) -> FactView:
     """Return the entry of *did* at *site*, which has it."""
     fact = known.facts[did]
-    source = fact.provenance
-    provenance = {} if source is NO_PROVENANCE else provenance_to_row(source)
-    return FactView(site, fact.state, fact.fraction, to_unix(fact.as_of or known.as_of), provenance)
+    source = provenance_to_row(fact.provenance)
+    return FactView(site, fact.state, fact.fraction, to_unix(fact.as_of or known.as_of), source)

@@ -19,8 +19,8 @@ from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Sit
 from hydrator.domain.ports import PoolLoad
 from hydrator.domain.text import matches_any
 from hydrator.domain.units import Bytes, Count
-from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport, build_knowledge
+from hydrator.reconcile.state import HistoryEntry
 from hydrator.reconcile.view import (
     CycleView,
     DatasetView,

@@ -26,9 +26,8 @@ from pydantic_core import to_json
 from hydrator.domain.errors import StateDamaged, StateError, StateUnreadable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import matches_any
-from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.merge import CatalogueMemory, DatasetRecord
-from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.state import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry, ReconcileState
 from hydrator.state.database import (
     connect,
     connect_read_only,

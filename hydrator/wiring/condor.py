@@ -82,7 +82,14 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         misses=misses,
         reads=reads,
         history=build_job_history(settings, clock, buffers=buffers) if demand.ask_schedds else None,
-        merger=build_slot_merger(settings) if publish.slot_merge else None,
+        # its own child process, so that a slow collector does not delay cycles
+        merger=SlotMerger(
+            build_condor_client(htcondor),
+            settings.sites.slot_attributes,
+            interval=timedelta(seconds=settings.daemon.step_seconds),
+        )
+        if publish.slot_merge
+        else None,
     )
 
 
@@ -151,15 +158,6 @@ def _collector_addresses(htcondor: HTCondorSettings, client: CondorClient) -> li
         return sorted(set(client.collectors()))
     except PoolError:  # publishing reports the reason
         return []
-
-
-def build_slot_merger(settings: Settings) -> SlotMerger:
-    """Build the slot merger; it has its own child process, so that a slow collector does not delay cycles."""
-    return SlotMerger(
-        build_condor_client(settings.htcondor),
-        settings.sites.slot_attributes,
-        interval=timedelta(seconds=settings.daemon.step_seconds),
-    )
 
 
 def build_job_history(

@@ -11,8 +11,8 @@ from hydrator.domain.ads.openings import Openings, Outlook, Reason
 from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot, to_unix
 from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.domain.staging_ports import RequestState, StagingKind
-from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
+from hydrator.reconcile.state import DatasetChange, HistoryEntry
 from hydrator.reconcile.view import CatalogueView, PublisherView
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview

@@ -19,7 +19,7 @@ from hydrator.domain.text import (
 )
 from hydrator.domain.text import format_count as counted
 from hydrator.domain.units import UnixTime
-from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.state import DatasetChange
 from hydrator.reconcile.view import CycleView, DatasetView, DemandView, PacingView, SiteView
 
 if TYPE_CHECKING:

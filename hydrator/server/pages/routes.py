@@ -19,7 +19,7 @@ from hydrator.domain.ads.openings import Openings, describe_outlook
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
-from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.state import DatasetChange
 from hydrator.server.handlers import MAX_NAME_COMPARED, find_similar_sites
 from hydrator.server.limits import QuestionQueue
 from hydrator.server.middleware import client_of

@@ -9,7 +9,7 @@ from typing import Final
 
 from hydrator.domain.model import DatasetState, Did, Site, SiteFacts, to_unix
 from hydrator.domain.text import comma_separated
-from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.state import DatasetChange
 from hydrator.reconcile.view import SiteView, view_fact
 from hydrator.server.view import ServerState
 from hydrator.staging.table import Request

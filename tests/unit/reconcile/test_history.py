@@ -3,9 +3,14 @@
 import pytest
 
 from hydrator.domain.model import DatasetState, Did, to_unix
-from hydrator.reconcile.history import MAX_CHANGES_PER_SITE, DatasetChange, HistoryEntry
 from hydrator.reconcile.reconciler import Reconciler
-from hydrator.reconcile.state import Approve, ReconcileState
+from hydrator.reconcile.state import (
+    MAX_CHANGES_PER_SITE,
+    Approve,
+    DatasetChange,
+    HistoryEntry,
+    ReconcileState,
+)
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import MAX_AGE, Store
 from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, replica, settings_with

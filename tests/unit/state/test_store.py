@@ -16,10 +16,9 @@ from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen, to_unix
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
-from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.merge import CatalogueMemory, DatasetRecord, apply_survey
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
-from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.state import DatasetChange, HistoryEntry, ReconcileState
 from hydrator.state.database import _SCHEMA, owner_of
 from hydrator.state.reports import LocalityHour, add_hour, load_hours
 from hydrator.state.store import Store

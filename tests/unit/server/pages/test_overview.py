@@ -12,8 +12,8 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot, to_unix
-from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
+from hydrator.reconcile.state import DatasetChange, HistoryEntry
 from hydrator.reconcile.view import MAX_EXAMPLES, CatalogueView, PublisherView
 from hydrator.server.pages.overview import (
     MAX_CHANGES,

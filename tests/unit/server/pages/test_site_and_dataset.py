@@ -21,7 +21,7 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
-from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.state import DatasetChange
 from hydrator.server.pages.routes import ChangeReader, ClusterReader
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
