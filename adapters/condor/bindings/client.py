@@ -33,9 +33,7 @@ def _forward(
 
     @functools.wraps(call)
     def ask(client: ProcessClient, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
-        given = signature.bind(client, *args, **kwargs)
-        given.apply_defaults()
-        arguments = dict(given.arguments)
+        arguments = signature.bind(client, *args, **kwargs).arguments
         del arguments["self"]
         answer: _Answer = client.call(call.__name__, **arguments)
         return answer

@@ -144,7 +144,7 @@ class ProcessClient:
         if call in LOCAL_CALLS:
             return LOCAL_CALLS[call]
         if "daemon" in args:
-            parts = args["daemon"], args["name"]
+            parts = args["daemon"], args.get("name")
         elif "schedd" in args:
             parts = "schedd", args["schedd"]
         else:

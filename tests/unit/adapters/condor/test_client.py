@@ -34,6 +34,13 @@ def test_fatal_error_in_the_bindings_is_reported_by_its_last_line_without_token(
 
 
 @pytest.mark.outside
+def test_error_of_any_daemon_of_a_kind_names_the_kind(client: CondorClient):
+    with pytest.raises(PoolError) as caught:
+        client.config_of("schedd", [])  # the stand-in needs a name
+    assert caught.value.daemon == "schedd"
+
+
+@pytest.mark.outside
 def test_a_denial_is_an_error_of_its_own_and_costs_no_child(client: CondorClient):
     with pytest.raises(
         PoolDenied, match=r"schedd denied: it authenticated the client as eve .*; the client needs READ"
