@@ -69,29 +69,16 @@ def test_every_command_on_a_page_exists_with_its_options(page):
             assert used <= options(path) | {"--help"}, line
 
 
-RUNNABLE = blocks("sh runnable")
+RUNNABLE, CHECKOUT = blocks("sh runnable"), blocks("sh checkout")
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize("block", RUNNABLE, ids=str)
+@pytest.mark.parametrize("block", RUNNABLE + CHECKOUT, ids=str)
 def test_commands_of_pages_without_outside_needs_run_unchanged(block, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.text],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
-
-
-@pytest.mark.outside
-@pytest.mark.parametrize("block", blocks("sh checkout"), ids=str)
-def test_commands_for_a_checkout_run_unchanged(block):
     command = ["bash", "-euo", "pipefail", "-c", block.text]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    env, place = {**os.environ, "PATH": path}, ROOT if block in CHECKOUT else tmp_path
+    done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
 
 
@@ -125,24 +112,6 @@ def test_configuration_of_a_page_is_accepted_by_the_daemon(block, tmp_path):
     text = block.text if "[[catalogue]]" in block.text else f"{CATALOGUE}{block.text}"
     (tmp_path / "config.toml").write_text(text)
     load(tmp_path / "config.toml")
-
-
-@pytest.mark.outside
-def test_frontend_policy_reads_the_file_of_the_page(tmp_path):
-    [block] = blocks("json")
-    file = tmp_path / "sites_by_dataset.json"
-    later = re.sub(r"\b1763\d{6}\b", lambda time: str(int(time[0]) + 3_000_000_000), block.text)
-    file.write_text(later)  # its times are long past
-    text = (
-        "import locality_policy as policy\n"
-        "job, at = {'RequiredDatasetsCSV': 'lofar:L1'}, lambda site: {'attrs': {'GLIDEIN_Site': site}}\n"
-        "print(policy.match(job, at('UK')), policy.match(job, at('AU')))\n"
-    )
-    env = {**os.environ, "HYDRATOR_SITES_BY_DATASET": str(file)}
-    place = ROOT / "deploy" / "glideinwms"
-    command = [sys.executable, "-B", "-c", text]
-    done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "False"]
 
 
 def test_allow_lists_on_pages_equal_the_lines_that_check_advises():

@@ -167,6 +167,12 @@ def test_values_for_pyglidein_have_no_blank():
     assert pyglidein().getboolean("StartdChecks", "enable_startd_checks") is False
 
 
+def assert_published_with(environ: dict[str, str]) -> None:
+    done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert published(Ran(0, done.stdout, ""))
+
+
 def test_a_pilot_of_pyglidein_publishes_by_its_environment_alone(tmp_path, settings):
     # the startd's environment: what `env -i` left, CustomEnv, and what glidein_start.sh exports
     environ = {
@@ -177,18 +183,14 @@ def test_a_pilot_of_pyglidein_publishes_by_its_environment_alone(tmp_path, setti
         "_condor_GLIDEIN_Site": '"UK"',
         "CONDOR_CONFIG": str(tmp_path / "glidein_condor_config"),
     }
-    done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert published(Ran(0, done.stdout, ""))
+    assert_published_with(environ)
 
 
 def test_hook_in_a_glidein_finds_its_files_beside_condor_config(tmp_path, settings):
     settings["HYDRATOR_HOOK"] = str(HOOK)
     glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, settings)
     environ = {"PATH": PATH, "CONDOR_CONFIG": str(glidein.folder / "condor_config")}
-    done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert published(Ran(0, done.stdout, ""))
+    assert_published_with(environ)
 
 
 def reader(name: str, package: str, places: str) -> str:

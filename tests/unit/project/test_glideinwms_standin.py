@@ -1,6 +1,7 @@
 """Pilots follow data: the shipped groups and policy in a stand-in for GlideinWMS's frontend."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from testbed.glideinwms_standin import (
     reconfigure,
     selects,
 )
+from tests.pages import blocks
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "glideinwms"
 GROUPS = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)
@@ -85,6 +87,14 @@ def counted(wanted: str | None) -> set[str]:
 )
 def test_pilots_are_requested_where_all_datasets_of_a_job_are_and_nowhere_else(file, wanted, entries):
     assert counted(wanted) == entries
+
+
+def test_the_policy_reads_the_file_of_the_page(file):
+    [block] = blocks("json")
+    times = r"\b1763\d{6}\b"  # long past
+    file.write_text(re.sub(times, lambda time: str(int(time[0]) + 3_000_000_000), block.text))
+    jobs, entries = [{"RequiredDatasetsCSV": "lofar:L1"}], {at: {"GLIDEIN_Site": at} for at in ("UK", "AU")}
+    assert count_matches(LOCAL, load_policy(LOCAL), {"ap1": jobs}, entries) == {"UK": 1, "AU": 0}
 
 
 @pytest.mark.parametrize("wanted", [None, ""])

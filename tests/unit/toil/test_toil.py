@@ -56,8 +56,12 @@ def described(step=STEP, setting=None, datasets=None, site=None, gpus=None):
     return build_submit_description(job, LOGS, setting or WorkflowSettings("w1"), site, gpus)
 
 
-def directory(path):
-    return {"class": "Directory", "path": path}
+def settings(leader):
+    return WorkflowSettings.from_environment("w1", leader)
+
+
+def directory(path, **more):
+    return {"class": "Directory", "path": path, **more}
 
 
 # what a Toil job becomes
@@ -65,11 +69,7 @@ def directory(path):
 
 def test_description_rounds_resources_up_and_names_the_step():
     output = described()
-    assert (output["request_cpus"], output["request_memory"], output["request_disk"]) == (
-        "2",
-        "4MB",
-        "1024KB",
-    )
+    assert [output[f"request_{part}"] for part in ("cpus", "memory", "disk")] == ["2", "4MB", "1024KB"]
     assert output["MY.ToilUnitName"] == '"image.cwl.0.wsclean"'
     assert output["arguments"] == """"-c '_toil_worker CWLJob'\""""
     assert "request_gpus" not in output
@@ -89,9 +89,7 @@ def test_environment_filter_allows_harmless_and_configured_variables():
 
 
 def test_job_has_its_own_datasets_and_the_runs_attributes():
-    setting = WorkflowSettings.from_environment(
-        "w1", {"_CONDOR_WorkflowRun": '"r1"', "_CONDOR_RequiredDatasets": format_did_list(RUN)}
-    )
+    setting = settings({"_CONDOR_WorkflowRun": '"r1"', "_CONDOR_RequiredDatasets": format_did_list(RUN)})
     output = described(setting=setting, datasets=format_did_list(RUN[:1]))
     assert output["MY.RequiredDatasets"] == '{"lofar:L1.ms"}'
     assert output["MY.WorkflowRun"] == '"r1"'
@@ -106,15 +104,14 @@ def test_run_with_a_site_stays_there_without_datasets():
 
 
 def test_description_keeps_the_users_requirements_in_parentheses():
-    setting = WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "Requirements = A || B"})
+    setting = settings({"TOIL_HTCONDOR_PARAMS": "Requirements = A || B"})
     assert described(setting=setting)["requirements"] == "A || B"
     assert described(setting=setting, site="UK")["requirements"].startswith("(A || B) && (")
 
 
 def test_condor_variables_override_toil_htcondor_params():
-    setting = WorkflowSettings.from_environment(
-        "w1",
-        {"TOIL_HTCONDOR_PARAMS": '+WorkflowRun="old";+X=1;rank=2;', "_CONDOR_WorkflowRun": '"new"'},
+    setting = settings(
+        {"TOIL_HTCONDOR_PARAMS": '+WorkflowRun="old";+X=1;rank=2;', "_CONDOR_WorkflowRun": '"new"'}
     )
     assert setting.attributes == {"WorkflowRun": '"new"', "X": "1"}
     assert setting.commands == {"rank": "2"}
@@ -137,7 +134,7 @@ def test_invalid_toil_htcondor_params_are_rejected(text, reason):
 
 def test_toil_htcondor_params_cannot_replace_commands_of_the_job():
     with pytest.raises(SubmitParameterError, match="request_cpus"):
-        described(setting=WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "Request_Cpus=3"}))
+        described(setting=settings({"TOIL_HTCONDOR_PARAMS": "Request_Cpus=3"}))
 
 
 def test_gpu_request_sums_counts_and_requires_the_model():
@@ -173,7 +170,7 @@ def test_other_steps_and_steps_with_own_gpu_request_are_unchanged():
 
 
 def test_gpu_choice_is_joined_to_requirements_rank_and_site():
-    setting = WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "requirements=A || B;rank=C"})
+    setting = settings({"TOIL_HTCONDOR_PARAMS": "requirements=A || B;rank=C"})
     output = described(setting=setting, site="NL", gpus=PREFERRED)
     site = "TARGET.DataLocalitySite =?= MY.RapthorSite"
     assert output["requirements"] == f"(A || B) && ({site}) && (TARGET.Cpus >= MY.RequestCpus)"
@@ -231,23 +228,24 @@ def test_job_that_may_still_run_has_no_exit(ad):
 # which datasets a step reads
 
 
-def test_step_requires_the_datasets_among_its_inputs():
-    inputs = {"ms": [directory("/data/L2.ms/"), {"class": "File", "location": "file:///d/model%20a.txt"}]}
-    assert find_required_dids(inputs, NamingRules(), RUN) == ("lofar:L2.ms",)
+def found(inputs, run=RUN, names=None):
+    return find_required_dids(inputs, NamingRules(names or {}), run)
 
 
-def test_step_without_datasets_among_its_inputs_requires_none():
-    assert find_required_dids({"ms": directory("/data/L1_field.ms")}, NamingRules(), RUN) == ()
-    assert find_required_dids({"threads": 4, "name": "image"}, NamingRules(), RUN) == ()
-    assert find_required_dids(None, NamingRules(), RUN) == ()
-    assert find_required_dids(None, NamingRules(), ()) == ()
-
-
-def test_text_input_with_the_path_of_a_dataset_counts():
-    assert find_required_dids({"msin": ["/data/L1.ms/", "/data/L9.ms"]}, NamingRules(), RUN) == (
-        "lofar:L1.ms",
-    )
-    assert find_required_dids({"msin": "/data/L1.ms"}, NamingRules({"L1.ms": "lofar:L1.ms"}), ()) == ()
+@pytest.mark.parametrize(
+    ("inputs", "required"),
+    [
+        ([directory("/data/L2.ms/"), {"class": "File", "location": "file:///d/model%20a.txt"}], RUN[1:]),
+        (directory("/data/L1_field.ms"), ()),
+        (["/data/L1.ms/", "/data/L9.ms"], RUN[:1]),
+        (4, ()),
+        ("image", ()),
+        (None, ()),
+    ],
+)
+def test_step_requires_the_datasets_of_the_run_among_its_inputs(inputs, required):
+    assert found({"msin": inputs}) == found(inputs) == required
+    assert found(inputs, ()) == ()
 
 
 @pytest.mark.parametrize(
@@ -259,51 +257,46 @@ def test_text_input_with_the_path_of_a_dataset_counts():
 )
 def test_text_input_with_several_paths_names_all_datasets(text):
     """Case S24 of cases/submit.md."""
-    assert find_required_dids({"msin": text}, NamingRules(), RUN) == RUN
+    assert found({"msin": text}) == RUN
+    assert found({"msin": text}, (), {"L1.ms": RUN[0]}) == ()
+
+
+BOTH = [directory("/d/L1.ms"), directory("L2.ms")]
 
 
 @pytest.mark.parametrize(
     "inputs",
     [
-        {"class": "Directory", "basename": "data", "listing": [directory("/d/L1.ms"), directory("/d/L2.ms")]},
-        {
-            "class": "Directory",
-            "listing": [{"class": "Directory", "listing": [directory("L1.ms"), directory("L2.ms")]}],
-        },
-        {
-            "class": "File",
-            "path": "/d/list",
-            "secondaryFiles": [directory("/d/L1.ms"), directory("/d/L2.ms")],
-        },
-        {**directory("/d/L1.ms"), "secondaryFiles": [directory("/d/L2.ms")]},
+        {"class": "Directory", "basename": "data", "listing": BOTH},
+        {"class": "Directory", "listing": [{"class": "Directory", "listing": BOTH}]},
+        {"class": "File", "path": "/d/list", "secondaryFiles": BOTH},
+        directory("/d/L1.ms", secondaryFiles=[directory("/d/L2.ms")]),
         [directory("/d/L1.ms_76a2361e.tar"), directory("file:///d/L2.ms.tar")],
     ],
     ids=["listing", "nested listing", "secondaryFiles", "of a dataset", "archives"],
 )
 def test_datasets_are_found_inside_cwl_objects(inputs):
     """Case S24 of cases/submit.md."""
-    assert find_required_dids({"in": inputs}, NamingRules(), RUN) == RUN
-    rules = NamingRules({"L1.ms": RUN[0], "L2.ms": RUN[1]})
-    assert find_required_dids({"in": inputs}, rules, ()) == RUN
+    assert found({"in": inputs}) == found({"in": inputs}, (), {"L1.ms": RUN[0], "L2.ms": RUN[1]}) == RUN
 
 
 @pytest.mark.parametrize("place", ["file://[::1/d/L1.ms", "/d/run#1/L1.ms", "/d/what?/100%/L1.ms/"])
 def test_dataset_is_found_by_a_place_that_is_no_valid_url(place):
     odd = {"class": ["File"], "path": "/d/L2.ms"}
-    assert find_required_dids({"in": directory(place), "odd": odd}, NamingRules(), RUN) == RUN
+    assert found({"in": directory(place), "odd": odd}) == RUN
 
 
 def test_content_of_a_dataset_is_not_searched():
-    inside = {**directory("/d/L1.ms"), "listing": [{"class": "File", "basename": "table.dat"}]}
+    inside = directory("/d/L1.ms", listing=[{"class": "File", "basename": "table.dat"}])
     anything = NamingRules(patterns=((re.compile(r".*"), r"x:\g<0>"),))
     assert find_required_dids(inside, anything, ()) == ("x:L1.ms",)
 
 
 def test_run_dataset_is_found_by_the_last_part_of_its_name():
     run = ("lofar:2024/L1.ms", "lofar:L2.ms_76a2361e.tar", "lofar:L2.ms")
-    assert find_required_dids([directory("/d/L1.ms")], NamingRules(), run) == run[:1]
-    assert find_required_dids([directory("/d/L2.ms")], NamingRules(), run) == run[2:]
-    assert find_required_dids([directory("/d/L2.ms")], NamingRules(), run[:2]) == run[1:2]
+    assert found([directory("/d/L1.ms")], run) == run[:1]
+    assert found([directory("/d/L2.ms")], run) == run[2:]
+    assert found([directory("/d/L2.ms")], run[:2]) == run[1:2]
 
 
 def test_names_precede_patterns_and_get_the_default_scope(tmp_path):
@@ -337,10 +330,10 @@ def test_pattern_that_cannot_be_used_is_rejected_when_loaded(tmp_path, match, di
 
 
 def test_product_named_like_a_dataset_is_not_a_dataset_of_the_run():
-    naming = NamingRules({"L1.ms": "lofar:L1.ms", "image.fits": "lofar:image"})
+    names = {"L1.ms": "lofar:L1.ms", "image.fits": "lofar:image"}
     inputs = [directory("/d/L1.ms"), {"class": "File", "basename": "image.fits"}]
-    assert find_required_dids(inputs, naming, RUN) == ("lofar:L1.ms",)
-    assert find_required_dids(inputs, naming, ()) == ("lofar:L1.ms", "lofar:image")
+    assert found(inputs, RUN, names) == ("lofar:L1.ms",)
+    assert found(inputs, (), names) == ("lofar:L1.ms", "lofar:image")
 
 
 @pytest.mark.parametrize("text", ["lofar:L1", '{"L1"}', '{"lofar:L1", 3}', '{"lofar:a b"}', '{"lofar:L1"'])
@@ -402,11 +395,13 @@ class Queue:
             raise htcondor2.HTCondorException("Failed to commit and disconnect from queue.")
         return SimpleNamespace(cluster=lambda: max(self.jobs))
 
+    def add(self, cluster: int, **more: object) -> None:
+        ad = {"ClusterId": cluster, "JobStatus": 2, "ToilWorkflowID": "w1", **more}
+        self.jobs[cluster] = classad2.ClassAd(ad)
+
     def arrive(self, description: htcondor2.Submit) -> None:
-        cluster = 11 + len(self.jobs)
-        ad = {"ClusterId": cluster, "JobStatus": 1, "ToilWorkflowID": "w1"}
         mark = classad2.ExprTree(description["MY.ToilSubmission"]).eval()
-        self.jobs[cluster] = classad2.ClassAd({**ad, "ToilSubmission": mark})
+        self.add(11 + len(self.jobs), JobStatus=1, ToilSubmission=mark)
 
     def query(self, constraint: str, projection: Sequence[str]) -> list[classad2.ClassAd]:
         if self.silent:
@@ -474,10 +469,8 @@ def test_second_job_of_a_repeated_submission_is_removed(queue, schedd):
 
 def test_end_of_a_workflow_removes_its_jobs_and_those_without_an_answer(queue, schedd):
     submit_without_answer(queue, schedd, "lost")
-    queue.jobs[99] = classad2.ClassAd({"ClusterId": 99, "JobStatus": 2, "ToilWorkflowID": "other"})
-    queue.jobs[98] = classad2.ClassAd(
-        {"ClusterId": 98, "JobStatus": 4, "ToilWorkflowID": "w1", "ToilSeen": True}
-    )
+    queue.add(99, ToilWorkflowID="other")
+    queue.add(98, JobStatus=4, ToilSeen=True)
     schedd.remove_workflow("w1", "the end")
     assert queue.jobs.keys() == {98, 99}
 
@@ -486,8 +479,7 @@ def test_expressions_of_other_users_are_not_evaluated(queue, schedd):
     """A schedd before 25.13.2 would not end with ``+ToilWorkflowID = false ? {} : ToilWorkflowID``."""
     for name, text in (("ToilWorkflowID", 'strcat("w", "1")'), ("ToilSeen", "false || true")):
         queue.jobs.clear()
-        queue.jobs[7] = classad2.ClassAd({"ClusterId": 7, "JobStatus": 2, "ToilWorkflowID": "w1"})
-        queue.jobs[7][name] = classad2.ExprTree(text)
+        queue.add(7, **{name: classad2.ExprTree(text)})
         assert len(schedd.query_jobs("w1")) == (name == "ToilSeen")
         schedd.remove_workflow("w1", "the end")
         assert len(queue.jobs) == (name == "ToilWorkflowID")
