@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .processes import run_program
+
 
 class Unavailable(Exception):
     """A part cannot be had on this machine; the text is the reason, often an error of pip or apt-get."""
@@ -86,9 +88,7 @@ def run_pip(what: str, *words: str | Path, python: str | Path = sys.executable, 
     """
     environment = {**os.environ, "PIP_ROOT_USER_ACTION": "ignore", **({"PYTHONPATH": path} if path else {})}
     options = ("--quiet", "--disable-pip-version-check", "--no-deps")
-    done = subprocess.run(
-        [python, "-m", "pip", *words, *options], check=False, capture_output=True, text=True, env=environment
-    )
+    done = run_program([python, "-m", "pip", *words, *options], env=environment)
     if done.returncode != 0:
         raise Unavailable(f"cannot get {what}: {done.stderr.strip()[-600:]}")
 

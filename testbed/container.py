@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import debs, machine
+from .processes import run_program
 from .wheelhouse import ROOT, dependencies, our_wheel
 
 CONTAINERFILE = ROOT / "deploy" / "container" / "Containerfile"
@@ -68,9 +69,7 @@ def build(store: Path) -> dict[str, Any]:
         "CONTAINERFILE": CONTAINERFILE, "CONTEXT": context,
         "CONTAINERS_REGISTRIES_CONF": store / "registries.conf",
     }  # fmt: skip
-    done = subprocess.run(
-        [*_ALONE, "sh", "-c", _BUILD], env=_environment(given), capture_output=True, text=True, check=False
-    )
+    done = run_program([*_ALONE, "sh", "-c", _BUILD], env=_environment(given))
     if done.returncode != 0:
         raise AssertionError(f"the image was not built: {(done.stdout + done.stderr)[-2000:]}")
     config: dict[str, Any] = json.loads((store / "image.json").read_text())["OCIv1"]["config"]

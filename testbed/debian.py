@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .cached import Unavailable, cache_folder, lock_file
 from .debs import quietly
+from .processes import run_program
 
 SUITES = {"25.14": "sid", "23.9": "trixie"}
 """The Debian suite that has each release; a suite's own name is taken as well."""
@@ -68,7 +69,7 @@ def mirror() -> str | None:
     wanted = {release.get("VERSION_CODENAME", ""), "stable", "testing", "unstable", "sid"}
     targets = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)"]
     for _ in range(2):
-        for line in subprocess.run(targets, capture_output=True, text=True, check=True).stdout.splitlines():
+        for line in run_program(targets, check=True).stdout.splitlines():
             uri, suite, component, origin = line.split(" ", 3)
             if (component, origin) == ("main", "Debian") and suite in wanted:
                 return uri
@@ -99,11 +100,8 @@ def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
     _run_to_log(
         [*ENTER, "sh", "-c", inside, "sh", str(new), install], log, f"apt-get install condor in {suite}"
     )
-    output = subprocess.run(
-        ["chroot", str(new), "/usr/bin/env", "CONDOR_CONFIG=ONLY_ENV", "condor_version"],
-        capture_output=True,
-        text=True,
-        check=True,
+    output = run_program(
+        ["chroot", str(new), "/usr/bin/env", "CONDOR_CONFIG=ONLY_ENV", "condor_version"], check=True
     ).stdout
     (new / DONE).write_text(parse_version(output) + "\n", "utf-8")
     if (home / suite).exists():  # left by a build of another kind, without the mark of a complete one

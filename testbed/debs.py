@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .cached import Unavailable, built, cache_folder, lock_file
+from .processes import run_program
 
 
 def program(name: str, package: str, places: str, copy: Path | None = None) -> tuple[Path, Mapping[str, str]]:
@@ -92,10 +93,9 @@ def _download(package: str, home: Path) -> None:
 def quietly(command: list[str]) -> str:
     """Run *command*; return its error, or nothing."""
     try:
-        done = subprocess.run(
-            command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_program(
+            command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, stdin=subprocess.DEVNULL
+        )
     except OSError as error:
         return str(error)
     return done.stderr.strip()[-400:] or "it does not say why" if done.returncode else ""

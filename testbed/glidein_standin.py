@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .files import write_program
+from .processes import run_program
 
 PATH = f"{Path(sys.executable).parent}:{os.defpath}"
 """Folders of Python and of the tools on a node."""
@@ -95,13 +96,10 @@ class Glidein:
         return "\n".join((*lines, ""))
 
     def _run(self, command: list[str], environ: Mapping[str, str]) -> Ran:
-        done = subprocess.run(
+        done = run_program(
             command,
             env={"PATH": PATH, "HOME": str(self.folder), **environ},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             cwd=self.folder,
-            check=False,
         )
         return Ran(done.returncode, done.stdout, done.stderr)

@@ -4,13 +4,13 @@ It runs in a process of its own: a Go library brings its own signal handlers.
 """
 
 import json
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from .cached import built, install_wheels
+from .processes import run_program
 
 LOCK = Path(__file__).with_name("helm.lock")
 _PROGRAM = """
@@ -104,7 +104,7 @@ def _ask(**question: Any) -> Any:  # noqa: ANN401 - JSON
 def _run(program: str, given: str) -> str:
     """Return the output of *program* for *given*, cached because starting the engine takes half a second."""
     command = [sys.executable, "-c", program, str(engine())]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=180)
+    done = run_program(command, input=given, timeout=180)
     if done.returncode != 0:
         raise AssertionError(f"the Helm engine ended with {done.returncode}: {done.stderr.strip()[-600:]}")
     return done.stdout

@@ -20,7 +20,7 @@ from .metrics import total
 from .patience import LIMIT_SECONDS
 from .pool import Pool
 from .ports import free_port
-from .processes import MORTAL, end
+from .processes import MORTAL, end, run_program
 
 HYDRATOR = (sys.executable, "-m", "hydrator.cli")
 Road = Literal["file", "url", "collector"]
@@ -30,10 +30,9 @@ def run_hydrator(
     words: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run ``hydrator`` with *words*, without standard input, in *folder* (default: that of this process)."""
-    return subprocess.run(
-        [*HYDRATOR, *words], cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=False, timeout=LIMIT_SECONDS,
-    )  # fmt: skip
+    return run_program(
+        [*HYDRATOR, *words], cwd=folder, env=environment, stdin=subprocess.DEVNULL, timeout=LIMIT_SECONDS
+    )
 
 
 class CatalogueSection(Protocol):

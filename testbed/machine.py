@@ -15,6 +15,7 @@ from pathlib import Path
 from .cached import Unavailable, built
 from .debian import ENTER, SUITES, ensure_debootstrap, mirror, tree, version
 from .patience import wait_for
+from .processes import run_program
 from .wheelhouse import dependencies
 
 SUITE = "bookworm"
@@ -116,7 +117,7 @@ def _build(home: Path, wheels: Path) -> None:
 
 
 def _step(command: list[str]) -> None:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = run_program(command, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise Unavailable(f"{command[-1]}: {(done.stderr or done.stdout).strip()[-400:]}")
 
@@ -136,10 +137,7 @@ class Machine:
         """
         enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--uts", "--ipc", "--cgroup"]
         path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-        done = subprocess.run(
-            [*enter, "env", "-i", path, *command], check=False, capture_output=True, text=True, timeout=300,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = run_program([*enter, "env", "-i", path, *command], timeout=300, stdin=subprocess.DEVNULL)
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(command)}: {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout.rstrip("\n")

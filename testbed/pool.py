@@ -540,15 +540,12 @@ class Pool:
         timeout: float = LIMIT_SECONDS,
     ) -> subprocess.CompletedProcess[str]:
         """Run *command* inside, with a clean environment and without raising."""
-        return subprocess.run(
+        return processes.run_program(
             [*self._within(user, more, str(cwd or self._home_of(user))), *command],
             input=input,
             stdin=subprocess.DEVNULL if input is None else None,
-            capture_output=True,
-            text=True,
             errors="replace",
             timeout=timeout,
-            check=False,
         )
 
     def _home_of(self, user: str) -> Path:

@@ -14,6 +14,7 @@ from typing import Any, Self
 from .debs import program
 from .files import write_secret
 from .ports import free_port
+from .processes import run_program
 from .served import Served
 
 _USER = "rucio"
@@ -66,9 +67,7 @@ class Postgres(Served):
         how = {"env": environment, "cwd": folder, **who}
         access = ("-A", "scram-sha-256", f"--pwfile={secret}", "-N", "-EUTF8")
         make = [str(maker), "-D", str(data), "-U", _USER, *access]
-        done = subprocess.run(
-            make, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, **how
-        )
+        done = run_program(make, stdin=subprocess.DEVNULL, **how)
         if done.returncode:
             shutil.rmtree(folder)
             raise RuntimeError(f"initdb failed: {done.stderr[-2000:]}")

@@ -2,7 +2,9 @@
 
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
 def each(name: str) -> dict[int, str]:
@@ -59,3 +61,12 @@ def end(process: subprocess.Popen[bytes], seconds: float, how: signal.Signals = 
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
+
+
+def run_program(
+    words: Sequence[str | Path],
+    **options: Any,  # noqa: ANN401 - those of subprocess.run
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; return its output as text. Only with ``check=True`` its status must be 0."""
+    check = options.pop("check", False)
+    return subprocess.run(words, capture_output=True, text=True, check=check, **options)

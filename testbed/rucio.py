@@ -24,6 +24,7 @@ from typing import Any, Self
 import httpx
 
 from .cached import venv_python
+from .processes import run_program
 from .served import Served
 
 VERSION = "41.5.1"
@@ -179,10 +180,7 @@ class RucioServer(Served):
         environment = self.client_environment()
         home = Path(environment["RUCIO_HOME"])
         command = [sys.executable, "-W", "ignore", "-c", _UPLOAD]
-        done = subprocess.run(
-            command, input=json.dumps(items), env=environment, cwd=home, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
+        done = run_program(command, input=json.dumps(items), env=environment, cwd=home)
         if done.returncode:
             raise RuntimeError(f"Rucio's upload failed:\n{done.stderr[-2000:]}")
 

@@ -22,6 +22,7 @@ from typing import Self
 
 from .cached import Unavailable, built
 from .pool import UIDS, Pool
+from .processes import run_program
 from .wheelhouse import our_wheel
 
 LOCK = Path(__file__).with_name("toil.lock")
@@ -104,7 +105,7 @@ def _write_pyvenv(home: Path) -> None:
 
 
 def _run_checked(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     if done.returncode:
         raise Unavailable(f"cannot install Toil: {(done.stderr or done.stdout).strip()[-800:]}")
 

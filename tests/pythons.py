@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from testbed.processes import run_program
+
 
 def pythons() -> list[str]:
     """Find the interpreters on PATH and of pyenv, and start none: tests are parametrized with them.
@@ -35,7 +37,7 @@ def copy_python(python: str, root: Path) -> None:
         "print(os.path.realpath(sys.executable), sysconfig.get_path('stdlib'), sep='\\n')\n"
         "print(os.path.join(get('LIBDIR'), get('INSTSONAME')) if get('Py_ENABLE_SHARED') else '')"
     )
-    done = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
+    done = run_program([python, "-c", ask], check=True)
     program, library, shared = done.stdout.split("\n")[:3]
     usr = root / "usr"
     (usr / "bin").mkdir(parents=True)

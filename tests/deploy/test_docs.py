@@ -1,10 +1,11 @@
 """The documentation, as ``make docs`` builds it: without a warning, and with nothing from outside."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from testbed.processes import run_program
 
 ROOT = Path(__file__).parents[2]
 HTML = ROOT / "dist" / "docs" / "html"
@@ -14,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first run insta
 
 @pytest.fixture(scope="module")
 def built() -> Path:
-    done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_program(["make", "docs"], cwd=ROOT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return HTML
 

@@ -16,6 +16,7 @@ from testbed.files import umask
 from testbed.machine import Machine, base
 from testbed.patience import wait_for
 from testbed.pool import Pool
+from testbed.processes import run_program
 from tests.deploy.packages import (
     BACKUPS,
     DEBIAN_12,
@@ -143,7 +144,7 @@ def test_the_daemon_installs_in_a_chroot_without_proc(debs, tmp_path):
     with needs("systemd"):
         lower = base()
     words = ["unshare", "--mount", "sh", "-c", WITHOUT_PROC, "sh", str(lower), str(tmp_path)]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    done = run_program(words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.split()[-4:] == ["755", "root", "700", "root"]
 
@@ -176,7 +177,7 @@ def debian(tmp_path) -> Callable[..., set[str]]:
             files = tree(suite, print)
         words = ["sh", "-c", f"{OVERLAY}{script}{COMPARE}", "sh", str(files), str(tmp_path)]
         env = {**os.environ, **environment}
-        done = subprocess.run([*ENTER, *words], check=False, capture_output=True, text=True, env=env)
+        done = run_program([*ENTER, *words], env=env)
         assert done.returncode == 0, done.stderr
         return set(done.stdout.splitlines())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.processes import run_program
 from tests.parts import without
 
 ROOT = Path(__file__).parents[2]
@@ -37,9 +38,7 @@ def unit(tmp_path) -> Path:
 
 
 def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["systemd-analyze", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+    return run_program(["systemd-analyze", *map(str, arguments)])
 
 
 def uncommented(text: str) -> str:

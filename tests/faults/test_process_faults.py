@@ -11,6 +11,7 @@ import pytest
 
 from hydrator.state.store import Store
 from testbed.patience import wait_for
+from testbed.processes import run_program
 
 from .process import SITES, Daemon
 
@@ -97,7 +98,7 @@ class Mounted(Daemon):
 
     def fill(self) -> None:
         command = ["dd", "if=/dev/zero", f"of={self.filler}", "bs=4096"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command)
         assert "No space left" in done.stderr
 
     def free(self) -> None:

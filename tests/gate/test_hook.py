@@ -10,6 +10,7 @@ import pytest
 
 from hydrator import startd_cron as hook
 from testbed.patience import wait_for
+from testbed.processes import run_program
 from tests.hook_ads import OURS, ad_text, put, whole
 
 HOOK = (sys.executable, "-I", "-S", hook.__file__)
@@ -76,7 +77,7 @@ def test_hook_prints_old_facts_while_its_daemon_is_away_and_new_ones_after_its_r
 
 def run_hook(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = [*HOOK, "--site", "CAM", "--url", url, "--cache-dir", str(folder / "cache"), "--jitter", "0"]
-    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return run_program(words, stdin=subprocess.DEVNULL)
 
 
 def facts(text: str) -> str:

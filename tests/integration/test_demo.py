@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.demo import Run, Submitted, Timeline, judge
+from testbed.processes import run_program
 
 ROOT = Path(__file__).parents[2]
 SITES = ("UK", "AU", "NL")
@@ -14,7 +15,7 @@ SITES = ("UK", "AU", "NL")
 
 def demo(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "testbed.demo", *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=850)
+    return run_program(command, cwd=ROOT, timeout=850)
 
 
 @pytest.mark.pool

@@ -19,6 +19,7 @@ from hydrator.submit.pool_config import allow_lines
 from testbed.files import write_program, write_secret
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
+from testbed.processes import run_program
 from tests.pages import ROOT, Block, blocks
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -86,7 +87,7 @@ class Operator:
     ) -> subprocess.CompletedProcess[str]:
         """Run *text* in a shell in the folder."""
         path = f"{self.folder}/bin{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return subprocess.run(
+        return run_program(
             ["bash", "-euo", "pipefail", "-c", self.here(text, more)],
             cwd=self.folder,
             env={
@@ -97,9 +98,6 @@ class Operator:
                 **environment,
             },
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=300,
         )
 
@@ -371,11 +369,13 @@ def answered(operator: Operator, command: str) -> subprocess.CompletedProcess[st
         "CONDOR_CONFIG": str(operator.installed._client_config),
     }
     try:
-        done = subprocess.run(
+        done = run_program(
             ["bash", "-euo", "pipefail", "-c", operator.here(command)],
-            cwd=operator.folder, env=environment, stdin=outer, capture_output=True, text=True, check=False,
+            cwd=operator.folder,
+            env=environment,
+            stdin=outer,
             timeout=300,
-        )  # fmt: skip
+        )
     finally:
         os.close(inner)
         os.close(outer)

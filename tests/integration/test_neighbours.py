@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from testbed import neighbours
 from testbed.patience import wait_for
+from testbed.processes import run_program
 from tests.pages import blocks
 from tests.parts import needs
 
@@ -87,7 +87,7 @@ def ask_panda(panda, daemon, dataset: str, **more) -> dict:
         "HYDRATOR_DEFAULT_SCOPE": "lofar",
     }
     words = [str(python), "-W", "ignore", str(HERE / "panda_broker.py"), json.dumps(question)]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    done = run_program(words, env=environ, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     (answer,) = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     return dict(json.loads(answer.removeprefix("ANSWER ")))

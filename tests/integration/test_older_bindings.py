@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from testbed.cached import built, install_wheels
+from testbed.processes import run_program
 from tests.expression_corpus import decisions, matches
 from tests.parts import needs
 
@@ -22,12 +22,10 @@ def test_older_engine_makes_the_same_of_all_jobs_and_slots_and_ends(lock):
     """An engine before 25.13.2 evaluates a text that refers to itself without end."""
     with needs("bindings of another release"):
         folder = built(lock.stem, lock.read_bytes(), lambda home: install_wheels(home, lock, lock.stem))
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-W", "ignore", "-m", "tests.expression_corpus"],
         env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{Path(__file__).parents[2]}"},
         check=True,
-        capture_output=True,
-        text=True,
         timeout=200,
     )
     found = json.loads(done.stdout)

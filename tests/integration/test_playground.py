@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.processes import run_program
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -19,9 +20,7 @@ def typed(words: str, pages: tuple[str, ...], *options: str) -> subprocess.Compl
     printed = [block.text for page in pages for block in blocks(words) if block.page == page]
     assert {block.page for block in blocks(words)} == set(pages)
     command = [sys.executable, "-m", "testbed.playground", *options]
-    return subprocess.run(
-        command, cwd=ROOT, input="".join(printed), capture_output=True, text=True, check=False, timeout=800
-    )
+    return run_program(command, cwd=ROOT, input="".join(printed), timeout=800)
 
 
 def failures(done: subprocess.CompletedProcess[str]) -> list[str]:

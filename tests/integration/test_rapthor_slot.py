@@ -18,6 +18,7 @@ from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.parset import parse_parset
 from testbed.files import write_program
+from testbed.processes import run_program
 from testbed.rapthor import examples, python
 from tests.parts import needs
 
@@ -86,13 +87,10 @@ class Slot:
         """Start the job of the parset *text* as the starter would."""
         (self.scratch / "run.parset").write_text(job_parset(parse_parset(text.encode(), "run.parset"), {})[0])
         words = [job_start.__file__, "--parset", "run.parset", "--", str(python()), str(OPERATION)]
-        return subprocess.run(
+        return run_program(
             [sys.executable, *words, "run.parset", *options],
             cwd=self.scratch,
             env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=600,
         )
 

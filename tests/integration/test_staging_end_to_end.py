@@ -7,7 +7,6 @@ import itertools
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
 from testbed.patience import wait_for
 from testbed.pool import Pool
+from testbed.processes import run_program
 from testbed.rucio import RucioServer
 from tests.pages import blocks
 
@@ -116,13 +116,10 @@ class StagedInstallation(Installation):
     def type(self, text: str, environment: Mapping[str, str]) -> str:
         """Type *text* of a page into a shell; return what it printed."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
+        done = run_program(
             ["bash", "-euo", "pipefail", "-c", text],
             cwd=self.home,
             env={**environment, "PATH": path, "HYDRATOR_CONFIG": str(self.config)},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout

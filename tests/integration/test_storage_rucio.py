@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.file_lists import RucioFileLister
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetFile, Did
+from testbed.processes import run_program
 
 pytestmark = pytest.mark.rucio
 
@@ -122,10 +122,7 @@ def submitted(tree: Tree, folder: Path, input_ms: str) -> Path:
     )
     (folder / "run.parset").write_text(f"[global]\ndir_working = /x\ninput_ms = {input_ms}\n")
     words = ["rapthor", "run.parset", "-c", "config.toml", "-o", "job"]
-    done = subprocess.run(
-        [sys.executable, "-m", "hydrator.cli", "submit", *words],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program([sys.executable, "-m", "hydrator.cli", "submit", *words], cwd=folder)
     assert done.returncode == 0, done.stderr
     (job,) = (each.parent for each in folder.glob("job/**/hydrator-paths.json"))
     return job
@@ -144,10 +141,9 @@ def submitted(tree: Tree, folder: Path, input_ms: str) -> Path:
 def test_the_submitted_job_finds_what_rucio_laid_out(tree, tmp_path, site, names):
     job = submitted(tree, tmp_path, f"[{', '.join(names)}]")
     wrapper = [sys.executable, "-I", "-S", "hydrator-job-start.py", "--parset", "run.parset"]
-    done = subprocess.run(
-        [*wrapper, "--site", site, "--", "cat", "run.parset"],
-        cwd=job, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program(
+        [*wrapper, "--site", site, "--", "cat", "run.parset"], cwd=job, env={"PATH": "/usr/bin:/bin"}
+    )
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("input_ms"))
     found = [Path(path) for path in json.loads(line.partition("=")[2])]

@@ -13,6 +13,7 @@ import pytest
 
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
+from testbed.processes import run_program
 from testbed.rapthor import python as rapthor_python
 from testbed.toil import Toil, as_user, own
 from tests.parts import needs
@@ -232,10 +233,11 @@ def test_patch_for_rapthor_applies_and_lets_it_use_htcondor(tmp_path):
             f"[global]\ndir_working = {tmp_path}\ninput_ms = {tmp_path}/x.ms\n"
             f"[cluster]\nbatch_system = {system}\n"
         )
-        return subprocess.run(
-            [str(python), "-c", program, str(parset)], cwd=tmp_path, capture_output=True, text=True,
-            check=False, env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        )  # fmt: skip
+        return run_program(
+            [str(python), "-c", program, str(parset)],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        )
 
     assert [reads(name).returncode for name in ("htcondor", "classad_hydrator", "slurm")] == [0, 0, 0]
     assert "must be one of" in reads("pbs").stderr

@@ -1,7 +1,6 @@
 """What holds for every parset and every run."""
 
 import configparser
-import subprocess
 from contextlib import suppress
 
 import pytest
@@ -14,6 +13,7 @@ from hydrator.submit.rapthor.environment import export_lines
 from hydrator.submit.rapthor.job import RapthorRun
 from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.parset import Parset, parse_parset
+from testbed.processes import run_program
 
 DIDS = st.lists(
     st.builds(
@@ -56,10 +56,7 @@ def test_the_parset_that_travels_says_the_same_but_where_it_runs(input_ms, more)
 def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, earlier):
     run = RapthorRun("r", "r", tuple(dids))
     text = export_lines(run, {}, earlier)
-    printed = subprocess.run(
-        ["/bin/sh", "-c", f'{text}printf %s "$_CONDOR_RequiredDatasets|$_CONDOR_SUBMIT_ATTRS"'],
-        capture_output=True,
-        text=True,
-        check=True,
+    printed = run_program(
+        ["/bin/sh", "-c", f'{text}printf %s "$_CONDOR_RequiredDatasets|$_CONDOR_SUBMIT_ATTRS"'], check=True
     ).stdout
     assert printed.startswith(f"{run.attributes['RequiredDatasets']}|{earlier} ")

@@ -1,12 +1,13 @@
 """The gate holds its tests to one process, and to few examples."""
 
 import os
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+
+from testbed.processes import run_program
 
 pytestmark = pytest.mark.outside
 
@@ -98,7 +99,7 @@ def results(folder: Path, *options: str) -> tuple[dict[str, str], str]:
     command = [sys.executable, "-m", "pytest", "-p", "tests.inside", "--junitxml=report.xml", *options]
     if "--gate" not in options:
         command += ["--deselect", "tests/unit/test_sample.py::test_exec"]  # it would end pytest
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = run_program(command, cwd=folder, env=environment)
     assert done.returncode in {0, 1}, done.stdout + done.stderr
     failed, drawn = {}, ""
     for case in ET.parse(folder / "report.xml").iter("testcase"):

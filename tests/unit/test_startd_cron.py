@@ -22,6 +22,7 @@ from hydrator.submit import job_wrapper
 from testbed.files import write_program
 from testbed.loopback import LoopbackRequest, LoopbackServer
 from testbed.patience import wait_for
+from testbed.processes import run_program
 from tests.pythons import pythons
 
 pytestmark = pytest.mark.outside
@@ -74,7 +75,7 @@ def ad_text(**changes: str | None) -> str:
 def test_script_of_a_worker_node_compiles_on_python_3_6(script):
     vermin = shutil.which("vermin", path=str(Path(sys.executable).parent)) or "vermin"
     words = [vermin, "-t=3.6-", "--no-tips", script]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_program(words)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -82,7 +83,7 @@ def test_first_lines_of_the_hook_start_an_isolated_python(tmp_path):
     copy = write_program(tmp_path / "hook", HOOK.read_text("utf-8"))
     (tmp_path / "http.py").write_text("raise SystemExit('a module of the user was imported')")
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([copy, "--version"], env=environ, capture_output=True, text=True, check=True)
+    done = run_program([copy, "--version"], env=environ, check=True)
     assert done.stdout == f"hydrator hook {hook.VERSION}, contract 1\n"
 
 
@@ -90,13 +91,9 @@ def test_node_without_python_reports_it_and_does_not_end_the_glidein(tmp_path):
     empty = {"PATH": str(tmp_path)}
     if Path("/usr/libexec/platform-python").exists():
         pytest.skip("this machine has a platform-python")
-    done = subprocess.run(
-        ["/bin/sh", HOOK, "--site", "UK"], env=empty, capture_output=True, text=True, check=False
-    )
+    done = run_program(["/bin/sh", HOOK, "--site", "UK"], env=empty)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    done = subprocess.run(
-        ["/bin/sh", HOOK, "/w/glidein_config"], env=empty, capture_output=True, text=True, check=False
-    )
+    done = run_program(["/bin/sh", HOOK, "/w/glidein_config"], env=empty)
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -157,14 +154,11 @@ class Run:
         if "--cache-dir" not in options and "HYDRATOR_CACHE_DIR" not in environ and options[:1] != ["bare"]:
             environ["HYDRATOR_CACHE_DIR"] = str(self.cache)
         options = options[1:] if options[:1] == ["bare"] else options
-        return subprocess.run(
+        return run_program(
             [*python, HOOK, *options],
             env={**self.environ, "HYDRATOR_JITTER": "0", **environ},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=120,
-            check=False,
         )
 
 
@@ -276,7 +270,7 @@ def test_another_startd_gets_its_own_update(run, tmp_path):
     words = [sys.executable, "-I", "-S", str(HOOK), "--site", "UK", "--file", str(path)]
     parent = f"import subprocess; subprocess.run({[*words, '--cache-dir', str(run.cache)]!r})"
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
+        done = run_program([sys.executable, "-c", parent], check=True)
         assert done.stdout.endswith("- locality update:true\n")
 
 

@@ -15,7 +15,7 @@ import pytest
 from adapters import worker
 from adapters.worker import Worker, WorkerFailed
 from testbed.patience import wait_for
-from testbed.processes import is_running
+from testbed.processes import is_running, run_program
 
 pytestmark = pytest.mark.outside
 
@@ -329,13 +329,7 @@ except WorkerFailed:
 
 
 def test_first_process_of_a_container_keeps_no_zombie_of_a_worker(bench: Bench):
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_PROCESS, *bench.command()],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    )
+    done = run_program([sys.executable, "-c", FIRST_PROCESS, *bench.command()], cwd=ROOT, check=True)
     assert done.stdout.splitlines() == ["False True True 0", "False False False"]
 
 

@@ -19,6 +19,7 @@ from hydrator.config import StorageArea
 from hydrator.domain.model import Site, SiteAd, Snapshot
 from hydrator.submit.rapthor.parset import parse_parset
 from testbed.files import as_nobody, write_program
+from testbed.processes import run_program
 from tests.command_line import run_hydrator, run_text
 from tests.factories import NOON, demand, server_state
 from tests.served import server_of
@@ -400,7 +401,7 @@ def test_full_disk_is_one_sentence_and_leaves_no_files(host):
     (host.folder / "run1.parset").write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
     program = [sys.executable, "-m", "hydrator.cli", "submit", "rapthor", "run1.parset", "-c", "config.toml"]
     limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *program, "-o", "job"]
-    done = subprocess.run(limited, cwd=host.folder, capture_output=True, text=True, check=False)
+    done = run_program(limited, cwd=host.folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert (
         done.stderr == "hydrator: job: File too large; nothing was written; choose another folder with -o\n"

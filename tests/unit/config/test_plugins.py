@@ -1,13 +1,13 @@
 """Catalogue plugins in `hydrator once`, declared by entry points as in an installed package."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from hydrator.config import parse
 from hydrator.wiring.catalogues import build_catalogues
+from testbed.processes import run_program
 from tests.factories import L1
 
 pytestmark = pytest.mark.outside
@@ -87,13 +87,7 @@ def once(tmp_path, package):
             """
         )
         path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-        done = subprocess.run(
-            [*HYDRATOR, "once", "-c", config],
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_program([*HYDRATOR, "once", "-c", config], env={**os.environ, "PYTHONPATH": path})
         assert "Traceback" not in done.stderr
         ad = tmp_path / "ads" / "CAM.ad"
         return done.returncode, done.stdout + done.stderr, ad.read_text() if ad.exists() else ""

@@ -1,10 +1,11 @@
 """Memory of a process with many threads: the number of malloc arenas, and the return of free memory."""
 
 import platform
-import subprocess
 import sys
 
 import pytest
+
+from testbed.processes import run_program
 
 pytestmark = pytest.mark.outside
 
@@ -55,7 +56,7 @@ glibc_only = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only 
 @glibc_only
 @pytest.mark.parametrize(("how", "much"), [("given back", True), ("as it comes", False)])
 def test_trim_heap_returns_free_memory_between_used_blocks(how, much):
-    done = subprocess.run([sys.executable, "-c", HOLES, how], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", HOLES, how], check=True)
     assert (int(done.stdout) > 20_000) is much
 
 
@@ -63,5 +64,5 @@ def test_trim_heap_returns_free_memory_between_used_blocks(how, much):
 @pytest.mark.parametrize(("how", "few"), [("shared", True), ("as it comes", False)])
 def test_threads_share_two_pools_of_memory(tmp_path, how, few):
     words = [sys.executable, "-c", POOLS, how, tmp_path / "pools"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    done = run_program(words, check=True)
     assert (int(done.stdout) <= 2) is few

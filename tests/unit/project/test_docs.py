@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from hydrator.diagnostics.start_record import START_ATTRIBUTE
 from hydrator.domain.ads import contract
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs
+from testbed.processes import run_program
 from tests.command_tree import COMMANDS, options
 from tests.factories import ad
 from tests.pages import CHART, PAGES, ROOT, blocks
@@ -78,7 +78,7 @@ def test_commands_of_pages_without_outside_needs_run_unchanged(block, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = ["bash", "-euo", "pipefail", "-c", block.text]
     env, place = {**os.environ, "PATH": path}, ROOT if block in CHECKOUT else tmp_path
-    done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=False)
+    done = run_program(command, cwd=place, env=env)
     assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
 
 

@@ -3,7 +3,6 @@
 import configparser
 import re
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hydrator import startd_cron
 from testbed.debs import program
 from testbed.files import write_program
 from testbed.glidein_standin import PATH, Glidein, Ran
+from testbed.processes import run_program
 from tests.parts import needs
 
 pytestmark = pytest.mark.outside
@@ -168,7 +168,7 @@ def test_values_for_pyglidein_have_no_blank():
 
 
 def assert_published_with(environ: dict[str, str]) -> None:
-    done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
+    done = run_program([SCRIPT], env=environ)
     assert (done.returncode, done.stderr) == (0, "")
     assert published(Ran(0, done.stdout, ""))
 
@@ -202,5 +202,5 @@ def reader(name: str, package: str, places: str) -> str:
 @pytest.mark.parametrize("script", [SCRIPT, DEPLOY / "systemd" / "hydrator"], ids=["pilots", "systemd"])
 def test_shellcheck_has_no_findings(script):
     found = reader("shellcheck", "shellcheck", "usr/bin")
-    done = subprocess.run([found, "-s", "sh", script], capture_output=True, text=True, check=False)
+    done = run_program([found, "-s", "sh", script])
     assert (done.returncode, done.stdout) == (0, "")

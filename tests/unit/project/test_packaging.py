@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tomllib
@@ -13,6 +12,7 @@ import pytest
 
 from hydrator.domain.text import DOCUMENTATION
 from testbed.debian import mirror
+from testbed.processes import run_program
 from testbed.wheelhouse import build, dependencies, main
 
 ROOT = Path(__file__).parents[3]
@@ -124,21 +124,16 @@ def test_every_lock_has_a_hash_for_each_package(lock):
 def hosts() -> set[str]:
     """The package registries this machine is set up to use."""
     commands = [sys.executable, "-m", "pip", "config", "list"], ["npm", "config", "get", "registry"]
-    said = [
-        subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        for command in commands
-        if shutil.which(command[0])
-    ]
+    said = [run_program(command).stdout for command in commands if shutil.which(command[0])]
     found = set(re.findall(r"https?://(?:[^/@\s'\"]*@)?([^/:\s'\"]+)", "\n".join([*said, mirror() or ""])))
     return found - {"localhost", "127.0.0.1"}
 
 
 def tracked() -> list[Path]:
     """Return every file of the commit, and the untracked ones that the next commit would have."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    listed = run_program(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True
+    )
     return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 

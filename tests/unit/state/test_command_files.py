@@ -1,6 +1,5 @@
 """Orders to a running daemon: given by one process, followed by another, once."""
 
-import subprocess
 import sys
 
 import pytest
@@ -9,6 +8,7 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.model import Site
 from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
+from testbed.processes import run_program
 from tests.factories import CAM, L1, L2, RAL
 
 
@@ -102,9 +102,7 @@ def test_orders_that_could_not_be_taken_away_are_not_followed(open_folder):
     orders.prepare()
     orders.submit(Approve(CAM, frozenset()))
     (open_folder / "orders").chmod(0o555)
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK, open_folder], capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-c", LOOK, open_folder])
     problem = f"{open_folder}/orders is not writable: the daemon executes no commands"
     assert done.stdout == f"0 {problem}\n", done.stderr
     (open_folder / "orders").chmod(0o755)

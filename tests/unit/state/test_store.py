@@ -23,6 +23,7 @@ from hydrator.state.database import _SCHEMA, owner_of
 from hydrator.state.reports import LocalityHour, add_hour, load_hours
 from hydrator.state.store import Store
 from testbed.files import umask
+from testbed.processes import run_program
 from tests.factories import (
     CAM,
     HOUR,
@@ -442,7 +443,7 @@ def as_nobody(look: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         "import os, sys; from pathlib import Path; from hydrator.state.store import Store\n"
         f"if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n{look}"
     )
-    return subprocess.run([sys.executable, "-c", words, folder], capture_output=True, text=True, check=False)
+    return run_program([sys.executable, "-c", words, folder])
 
 
 def modes(folder):

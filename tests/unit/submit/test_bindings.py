@@ -1,6 +1,5 @@
 """What programs that submit with HTCondor's Python bindings get, and what they are told."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from hydrator.domain.ads.dataset_sets import hash_key
 from hydrator.domain.model import Did
 from hydrator.submit.bindings import item_rows, job_attributes
+from testbed.processes import run_program
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[3]
@@ -136,9 +136,7 @@ from hydrator.submit.bindings import item_rows, job_attributes
 print(len(list(item_rows([{{}}, job_attributes(["lofar:L1"])]))))
 print({{name.partition(".")[0] for name in sys.modules}} - sys.stdlib_module_names - {{"__main__"}})
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-I", "-S", "-c", script])
     assert done.stderr == ""
     assert done.stdout == "2\n{'hydrator'}\n"
 

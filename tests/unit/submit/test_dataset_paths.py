@@ -3,7 +3,6 @@
 import json
 import os
 import posixpath
-import subprocess
 import sys
 
 import pytest
@@ -20,6 +19,7 @@ from hydrator.submit.dataset_paths import (
     local_paths,
     paths_file_text,
 )
+from testbed.processes import run_program
 
 L1, L2 = Did("lofar:L1.ms"), Did("lofar:L2.ms")
 
@@ -51,12 +51,9 @@ def test_hash_and_identity_rules_equal_rucios_own_code(tmp_path):
         "srcnet_test.comm:eb/1",
     ]
     (tmp_path / "rucio.cfg").write_text("[common]\n[client]\nrucio_host = http://127.0.0.1:1\n")
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-W", "ignore", "-c", RUCIOS],
         input=json.dumps(dids),
-        capture_output=True,
-        text=True,
-        check=False,
         env={**os.environ, "RUCIO_CONFIG": str(tmp_path / "rucio.cfg")},
     )
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.job_wrapper import Dataset, WrapperError
 from testbed.files import write_program
 from testbed.patience import wait_for
-from testbed.processes import is_running
+from testbed.processes import is_running, run_program
 from tests.command_line import run_hydrator
 
 pytestmark = pytest.mark.outside
@@ -89,15 +89,7 @@ class Node:
     def start(
         self, words: Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            words,
-            cwd=cwd or self.scratch,
-            env=env or self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        return run_program(words, cwd=cwd or self.scratch, env=env or self.environment, timeout=120)
 
     def wrapper(self) -> Path:
         return write_program(self.scratch / "condor_exec.exe", FILE.read_text("utf-8"))

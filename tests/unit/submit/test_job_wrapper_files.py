@@ -1,6 +1,5 @@
 """Job wrapper with datasets of files: at a storage element in Rucio's layout, or in archives."""
 
-import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.dataset_paths import hash_path, local_paths, paths_file_text
+from testbed.processes import run_program
 from tests.archives import tar_of
 from tests.pythons import pythons
 from tests.unit.submit.test_job_wrapper import PARSET, Node
@@ -316,7 +316,7 @@ def test_archives_are_judged_alike_by_the_pythons_of_this_machine(tmp_path, pyth
     for path, (content, _) in zip(paths, archives, strict=True):
         path.write_bytes(content)
     words = [python, "-I", "-S", "-c", UNPACK, job_start.__file__, *map(str, paths)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_program(words)
     assert done.returncode == 0, done.stderr
     output = done.stdout.splitlines()
     assert len(output) == len(archives)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.files import write_program
+from testbed.processes import run_program
 from tests.pythons import find_python
 from tests.unit.submit.test_job_wrapper import FILE, PARSET, Node
 
@@ -265,13 +266,10 @@ def injected(
     subprocess.run(["rm", "-rf", inputs, node.scratch / "gone.txt"], check=True)
     words = ["--parset", "run.parset", "--", "sh", "-c", "echo ran"]
     fault = {"at": at, "error": error, "lasting": lasting, "log": str(log)}
-    done = subprocess.run(
+    done = run_program(
         [python, "-S", "-c", INJECTOR],
         cwd=node.scratch,
         env={**node.environment, "FAULT": json.dumps({**fault, "wrapper": str(FILE), "words": words})},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=120,
     )
     return done.returncode, done.stdout, done.stderr, len(log.read_text().splitlines())

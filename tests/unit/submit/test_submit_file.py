@@ -18,6 +18,7 @@ from hydrator.submit.submit_files.datasets import (
 )
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
 from testbed.files import write_program
+from testbed.processes import run_program
 from tests.command_line import run_hydrator
 
 A, B = Did("lofar:a"), Did("lofar:b")
@@ -477,7 +478,7 @@ def test_unwritable_copy_is_one_sentence_and_leaves_no_copies(nested):
     program = [sys.executable, "-m", "hydrator.cli", "submit", "wrap", "-d", "o:1", "--"]
     limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *program]
     words = [*limited, str(nested / "condor_submit_dag"), "root.dag"]
-    done = subprocess.run(words, cwd=nested, capture_output=True, text=True, check=False)
+    done = run_program(words, cwd=nested)
     assert (done.returncode, done.stdout) == (1, "")
     assert "root.hydrator.dag: File too large" in done.stderr
     assert list(nested.rglob("*.hydrator.dag")) == []

@@ -14,6 +14,7 @@ import pytest
 
 from hydrator.submit.rapthor import environment as rapthor
 from testbed.files import write_program
+from testbed.processes import run_program
 from tests.command_line import run_hydrator
 from toil_batch_system_classad_hydrator import shim
 from toil_batch_system_classad_hydrator.affinity import SITE_FILE_VARIABLE, SiteAffinity
@@ -496,9 +497,7 @@ def test_modules_of_the_leader_need_only_the_standard_library():
         "own = {*sys.stdlib_module_names, '__main__', 'hydrator', 'toil_batch_system_classad_hydrator'}\n"
         "print([name for name in sys.modules if name.partition('.')[0] not in own])"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-I", "-S", "-c", program])
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
@@ -568,17 +567,12 @@ def test_shim_names_inputs_that_cannot_be_read(operation):
 @pytest.mark.parametrize(("words", "status"), [((), 2), (("/nowhere/toil-cwl-runner", "x.cwl"), 127)])
 def test_shim_that_cannot_start_the_real_program_prints_one_sentence(words, status):
     program = "toil_batch_system_classad_hydrator.shim"
-    done = subprocess.run(
-        [sys.executable, "-m", program, *words], capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-m", program, *words])
     assert (done.returncode, done.stderr.count("\n")) == (status, 1)
 
 
 def run_shim(front: Path, *words: str, path: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(front / "toil-cwl-runner"), *words], env={"PATH": path, **more}, capture_output=True, text=True,
-        check=False, timeout=120,
-    )  # fmt: skip
+    return run_program([str(front / "toil-cwl-runner"), *words], env={"PATH": path, **more}, timeout=120)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.model import DatasetState, Did, Snapshot
 from hydrator.submit.nearest_names import add_similar_names
+from testbed.processes import run_program
 from tests.factories import CAM, L1, L2, RAL
 from tests.unit.cli.test_submit_rapthor import CONFIG
 from tests.unit.diagnostics.test_why import beliefs, fact
@@ -105,9 +106,7 @@ def desk(tmp_path: Path) -> Path:
 def wrap(desk: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PATH": f"{desk}:{os.environ['PATH']}"}
     command = [sys.executable, "-m", "hydrator.cli", "submit", "wrap", "-c", "config.toml", *words]
-    return subprocess.run(
-        command, cwd=desk, env=env, capture_output=True, text=True, check=False, timeout=120
-    )
+    return run_program(command, cwd=desk, env=env, timeout=120)
 
 
 def wrapped(desk: Path, did: str, *options: str) -> subprocess.CompletedProcess[str]:
