@@ -58,8 +58,10 @@ _MAX_STAGING_TEXTS = 1000
 _ANSWER_SECONDS = 15.0
 _SEARCH_SECONDS = 40.0
 """The daemon ends a request after 30 s."""
-_LIMITS = HttpLimits(timeout=timedelta(seconds=_SEARCH_SECONDS), attempts=1, calls_per_second=1000)
-"""A command asks once: a person waits for it."""
+_LIMITS = HttpLimits(
+    timeout=timedelta(seconds=_SEARCH_SECONDS), attempts=2, calls_per_second=1000, only_busy=True
+)
+"""A command asks again only after the time that a busy daemon names: a person waits for it."""
 
 
 class _SiteRow(TypedDict):
@@ -297,7 +299,7 @@ class DaemonCatalogue:
         try:
             answer = self._client.get(path, within_seconds=seconds)
         except CatalogueDenied as error:
-            raise CatalogueDenied(self.name, f"{error.reason}; see submit.token_file") from None
+            raise CatalogueDenied(self.name, f"refused: {error.reason}; set submit.token_file") from None
         except CatalogueUnreachable as error:
             raise CatalogueUnreachable(self.name, error.reason + self._scheme_hint(path, error)) from None
         if answer.status == 404:

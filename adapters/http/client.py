@@ -49,7 +49,8 @@ class HttpLimits:
     """Limits of the queries to one server, and of its answers.
 
     ``timeout`` limits one read of a socket. ``deadline`` limits one query with all its ``attempts``.
-    ``pause`` is the wait between the first and the second attempt.
+    ``pause`` is the wait between the first and the second attempt. With ``only_busy``, only a server that
+    asks for a pause gets a second attempt.
     """
 
     timeout: timedelta = timedelta(seconds=15)
@@ -57,6 +58,7 @@ class HttpLimits:
     attempts: int = 3
     pause: timedelta = timedelta(seconds=0.5)
     calls_per_second: float = 20.0
+    only_busy: bool = False
 
 
 class TokenSource(Protocol):
@@ -172,7 +174,7 @@ class JsonClient:
         timeout = min(within_seconds, self._limits.timeout.total_seconds())
         send = partial(self._http.request, method, self._url + path, timeout=timeout, **options)
         for attempt in stamina.retry_context(
-            on=_TransientError,
+            on=self._may_retry,
             attempts=self._limits.attempts,
             timeout=max(within_seconds, 0.001),
             wait_initial=self._limits.pause,
@@ -181,6 +183,10 @@ class JsonClient:
             with attempt:
                 return self._request_once(send, deadline_at)
         raise AssertionError("stamina.retry_context ended without an answer and without an error")
+
+    def _may_retry(self, error: Exception) -> bool:
+        is_asked = not self._limits.only_busy or self._rate_limiter.pause_seconds > 0
+        return is_asked and isinstance(error, _TransientError)
 
     def _request_once(self, send: Callable[..., httpx.Response], deadline_at: float) -> JsonResponse:
         source = self._token_source

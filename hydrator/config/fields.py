@@ -1,5 +1,6 @@
 """Types that the sections of the configuration share."""
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -19,7 +20,15 @@ HostName = Annotated[
     str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$|^[0-9a-fA-F:]+$", max_length=255)
 ]
 """A host, an address, or ``*.`` and a domain."""
-Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+
+
+def _require_url(text: str) -> str:
+    if not re.fullmatch(r"https?://\S+", text):
+        raise ValueError("must begin with http:// or https://, and have no blank")
+    return text
+
+
+Url = Annotated[str, AfterValidator(_require_url)]
 
 
 class Section(BaseModel):

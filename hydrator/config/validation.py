@@ -13,6 +13,7 @@ from hydrator.domain.model import parse_did
 from hydrator.domain.text import shorten
 
 from .catalogues import DmapiSource, FileSource, RucioSource
+from .plugins import installed_types
 from .settings import Settings
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
@@ -43,6 +44,7 @@ def describe_problem(detail: ErrorDetails) -> str:
     given = detail.get("input")
     if detail["type"] == "catalogue_type" and isinstance(given, dict):
         given = given.get("type")
+        message += f"; installed: {', '.join(sorted(installed_types())) or 'none'}"
     shown = f" (it is {shorten(_as_toml(given))})" if isinstance(given, str | int | float | bool) else ""
     return f"{key}: {message[0].lower()}{message[1:]}{shown}"
 
@@ -73,8 +75,8 @@ def cross_checks(settings: Settings) -> list[str]:
     problems = []
     if not settings.catalogue and not settings.submit.daemon_url:
         problems.append(
-            'catalogue: none configured; add [[catalogue]] with type = "file" or "rucio", or where jobs are'
-            " submitted daemon_url, the daemon's address, to [submit]"
+            "catalogue: none configured; where jobs are submitted, add daemon_url, the daemon's address, to"
+            ' [submit]; for the daemon add [[catalogue]] with type = "file" or "rucio"'
         )
     names = Counter(one.name for one in settings.catalogue)
     problems += [

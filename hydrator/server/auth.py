@@ -157,7 +157,7 @@ class TokenAuthenticator:
         """
         token = _extract_token(authorization)
         if token is None:
-            raise _not_authenticated("a token is required: send the header Authorization: Bearer TOKEN")
+            raise _not_authenticated("a token is required, in the header Authorization after Bearer")
         grant = self._find_grant(token)
         if grant is None:
             raise _not_authenticated("this token is not known: it was mistyped or revoked")

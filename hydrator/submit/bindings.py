@@ -122,7 +122,7 @@ def _parse_list(argument: str, values: object, example: str) -> list[object]:
 def _parse_datasets(datasets: object) -> list[Did]:
     dids = set()
     for name in _parse_list("datasets", datasets, "['lofar:L1', 'lofar:L2']"):
-        if not isinstance(name, str):
+        if not isinstance(name, str) or ":" not in name:
             raise _wrong("datasets", "a list of texts such as 'lofar:L1'", name)
         try:
             dids.add(parse_did(name))

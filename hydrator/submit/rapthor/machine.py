@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
+from hydrator.domain.errors import ConfigError
 from hydrator.domain.redaction import SECRET_PLACEHOLDER
 
 from .parset import FILE_OPTIONS, UNSET_VALUES, Parset, lexical_cast, printable_line
@@ -149,6 +150,8 @@ def _slot_value(parset: Parset, section: str, option: str, text: str, changes: _
         changes[_REPLACED].append(f"{written} is removed")
         return None
     if rule in ("{cores}", "{memory_gb}"):
+        if not isinstance(lexical_cast(text), int | float):
+            raise ConfigError([f"{parset.origin}: {written}: Rapthor needs a number here"])
         changes[_LIMITED].append(written)
         return _sized(parset, option, rule, _whole_number(text))
     if rule != text:

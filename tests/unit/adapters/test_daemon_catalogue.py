@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
@@ -193,7 +194,11 @@ def test_many_datasets_are_split_into_queries_of_an_accepted_length():
 @pytest.mark.parametrize(
     ("answer", "error", "told"),
     [
-        (httpx.Response(401, json={"detail": "a token is needed"}), CatalogueDenied, "a token is needed"),
+        (
+            httpx.Response(401, json={"detail": "a token is needed"}),
+            CatalogueDenied,
+            "refused: a token is needed (status 401); set submit.token_file",
+        ),
         (httpx.Response(503, json={"detail": "not ready"}), CatalogueError, "not ready (status 503)"),
         (httpx.Response(502, text="<html>"), CatalogueError, "status 502"),
         (httpx.Response(200, text="<html>"), CatalogueGarbled, "its answer is not JSON: '<html>'"),
@@ -216,6 +221,21 @@ def test_a_daemon_without_an_answer_is_an_error_and_not_an_empty_survey(answer, 
     with pytest.raises(error) as failed:
         catalogue.read({L1})
     assert told in str(failed.value)
+    catalogue.close()
+
+
+@pytest.mark.outside
+def test_a_busy_daemon_is_asked_again_once_after_the_time_that_it_names():
+    answers = [httpx.Response(429, headers={"Retry-After": "1"}, json={"detail": "ask again in 1 s"})]
+    asked: list[float] = []
+
+    def handle(_: httpx.Request) -> httpx.Response:
+        asked.append(time.monotonic())
+        return answers.pop() if answers else httpx.Response(200, json={"names": [L1]})
+
+    catalogue = DaemonCatalogue(URL, transport=httpx.MockTransport(handle))
+    assert catalogue.find([L1]) == {L1}
+    assert asked[1] - asked[0] >= 1
     catalogue.close()
 
 

@@ -17,6 +17,7 @@ from hydrator.cli.commands.submit.rapthor.run import find_files_to_send
 from hydrator.cli.output.new_files import make_new_folder, write_new_file
 from hydrator.config import StorageArea
 from hydrator.domain.model import Site, SiteAd, Snapshot
+from hydrator.server.auth import TokenAuthenticator
 from hydrator.submit.rapthor.parset import parse_parset
 from testbed.files import as_nobody, write_program
 from testbed.processes import run_program
@@ -792,6 +793,21 @@ def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):
     messages = submitter.refusal("L1.ms", status=1)
     assert "did not answer" in messages[0]
     assert "--allow-unknown" not in messages[-1]
+
+
+@pytest.mark.parametrize("input_ms", ["L1.ms", "/x/M*.ms"])
+def test_daemon_that_needs_a_token_says_which_line_is_missing(host, input_ms):
+    tokens = host.folder / "tokens"
+    tokens.touch(mode=0o600)
+    view = server_state({}, Snapshot({}), demand(), None, NOON)
+    with server_of(lambda: view, authenticator=TokenAuthenticator.open(tokens)) as daemon:
+        (host.folder / "config.toml").write_text(
+            f'[daemon]\ndefault_scope = "lofar"\n[submit]\ndaemon_url = "{daemon.url}"\n'
+        )
+        first, last = host.refusal(input_ms, status=1)
+        assert first.startswith(f"catalogue daemon {daemon.url} refused: a token is required, in the header")
+    assert first.endswith("; set submit.token_file")
+    assert "correct the token" in last
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_bug_of_a_plugin_names_its_distribution_and_maker(once):
         ('type = "listed"', "say what it holds, and no more"),
         ('type = "hollow"', "the catalogue has no method read and no method find and no method close"),
         ('type = "gone"', "No module named 'no_such_module'"),
-        ('type = "unheard"', "or an installed plugin"),
+        ('type = "unheard"', "or an installed plugin; installed: "),
         ('type = "directory"\nroots = { CAM = "/data" }', "catalogue directory: scope: Field required"),
         (
             'type = "directory"\nscope = "x"\nroots = { CAM = "data" }',

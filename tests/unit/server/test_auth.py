@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hydrator.cli import main
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site, Snapshot
+from hydrator.domain.redaction import redact
 from hydrator.server.auth import (
     HttpError,
     Role,
@@ -76,6 +77,7 @@ def test_without_a_token_the_answer_is_401(made, header):
     with pytest.raises(HttpError, match="a token is required") as refused:
         TokenAuthenticator.open(made[1]).authorize(header, Role.READ)
     assert refused.value.status_code == 401
+    assert redact(refused.value.detail) == refused.value.detail, "a client shows it"
 
 
 def test_unknown_token_is_401_and_so_is_the_hash_of_a_token(made):

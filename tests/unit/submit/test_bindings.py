@@ -85,6 +85,7 @@ def test_wrong_dataset_is_named(name):
     with pytest.raises(ValueError, match=r"^datasets.* not ") as raised:
         job_attributes([L1, name])
     assert repr(name) in str(raised.value)
+    assert "default_scope" not in str(raised.value), "bindings have none"
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,12 @@ def test_placeholder_that_the_user_wrote_is_told_as_filled_in(written):
     assert "v = aaa" in job_options(f"[imaging]\nv = {'a' * 200} {{scratch}}\n")[1]
 
 
+@pytest.mark.parametrize("option", ["max_cores", "mem_per_node_gb"])
+def test_limit_that_is_no_number_is_refused(option):
+    with pytest.raises(ConfigError, match=f"{option} = lots: Rapthor needs a number here"):
+        job_options(f"[cluster]\n{option} = lots\n")
+
+
 @pytest.mark.parametrize("written", ["x = {scratchy}", "y = {corers}", "z = scratch"])
 def test_braces_that_are_no_placeholder_are_not_told(written):
     assert job_options(f"[imaging]\n{written}\n")[1] == PLACES_TOLD

@@ -340,6 +340,7 @@ WRAP, WRAP_A = ("wrap", "-d", "o:1", "--"), ("wrap", "-d", "A=o:1", "--", "condo
             "x.sub is not a DAG file; a submit file is for condor_submit",
         ),
         (("filter", "x.sub", "--datasets-file", "none"), "--datasets-file none: no dataset is named"),
+        (("filter", "x.sub", "--datasets-file", "two"), "two:3: 'o:2 x' is not a DID"),
         (("filter", "plain.sub"), "did you mean +RequiredDatasets?"),
         ((*WRAP_A, "x.dag", "x.dag"), "several of the DAG files have a node A: use 0.A or 1.A"),
         (("filter", "jobs", "-d", "o:1"), "neither a DAG file nor a submit file"),
@@ -351,6 +352,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
     """Case S11 of cases/submit.md."""
     (tmp_path / "x.sub").write_text("queue\n")
     (tmp_path / "x.dag").write_text("JOB A x.sub\n")
+    (tmp_path / "two").write_text("# mine\no:1\no:2 x\n")
     (tmp_path / "plain.sub").write_text('RequiredDatasets = {"o:1"}\nqueue\n')
     (tmp_path / "endless.sub").write_text("L = $(M)\nM = $(L)\n+RequiredDatasets = {$(L)}\nqueue\n")
     (tmp_path / "bad.sub").write_text('+RequiredDatasets = {"$(item)"}\nqueue item in (o:1 o)d)\n')

@@ -10,9 +10,9 @@ import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, parse_dids
 from hydrator.config import Settings, SubmitSettings, load
-from hydrator.domain.errors import ConfigError
+from hydrator.domain.errors import BadDid, ConfigError
 from hydrator.domain.files import MAX_INPUT_BYTES, read_limited
-from hydrator.domain.model import Did
+from hydrator.domain.model import Did, parse_did
 from hydrator.submit.dataset_names.search import apply_configuration
 from hydrator.submit.gpus import gpu_choice, submit_lines
 from hydrator.submit.submit_files.datasets import input_names
@@ -92,7 +92,17 @@ class DatasetOptions:
                 raise ConfigError([f"--datasets {text}: {_NONE_NAMED}"])
         file = self.datasets_file
         lines = read_input_file(file).decode("utf-8-sig", "replace").splitlines() if file else []
-        self.file_dids = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+        self.file_dids: list[str] = []
+        problems = []
+        for number, line in enumerate(map(str.strip, lines), 1):
+            if line and not line.startswith("#"):
+                self.file_dids.append(line)
+                try:
+                    parse_did(line, self.default_scope)
+                except BadDid as bad:
+                    problems.append(f"--datasets-file {file}:{number}: {bad}")
+        if problems:
+            raise ConfigError(problems)
         if file and not self.file_dids:
             raise ConfigError([f"--datasets-file {file}: {_NONE_NAMED}"])
 

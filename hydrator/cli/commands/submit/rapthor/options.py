@@ -11,10 +11,6 @@ from hydrator.config import Settings
 from hydrator.domain.ads.expressions import Mode
 from hydrator.submit.bindings import MAX_SECONDS
 
-_ExpressionOption = Annotated[
-    str, typer.Option(help="A ClassAd expression to add to the job's Requirements or Rank.")
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RapthorOptions:
@@ -75,8 +71,12 @@ class RapthorOptions:
         bool,
         typer.Option("--keep-on-eviction", help="On eviction, keep finished operations at the schedd."),
     ] = False
-    requirements: _ExpressionOption = ""
-    rank: _ExpressionOption = ""
+    requirements: Annotated[
+        str, typer.Option(help="A ClassAd expression that the slot must fulfil too, such as TARGET.HasAVX2.")
+    ] = ""
+    rank: Annotated[
+        str, typer.Option(help="A ClassAd expression to add to the job's Rank, such as TARGET.KFlops.")
+    ] = ""
     line: Annotated[list[str] | None, typer.Option(help="One more line for the submit description.")] = None
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="Accept datasets that no catalogue confirmed.")
