@@ -93,17 +93,13 @@ def item_rows(rows: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
         name: any(values.get(name, "undefined").strip()[:1] in {"", "#"} for values in given)
         for name in spellings
     }
-    names = sorted(spellings, key=lambda name: (is_droppable[name], not _is_attribute(name)))
+    names = sorted(spellings, key=lambda name: (is_droppable[name], not name.startswith("my.")))
     if all(is_droppable.values()):
         raise _wrong("rows", "dictionaries with a value that is not blank and does not begin with #", given)
     for number, values in enumerate(given):
-        if lacking := [spellings[name] for name in names if not (name in values or _is_attribute(name))]:
+        if lacking := [spellings[name] for name in names if not (name in values or name.startswith("my."))]:
             raise _wrong(f"rows[{number}]", f"a dictionary with {lacking[0]!r} like other rows", values)
     return iter([{spellings[name]: values.get(name, "undefined") for name in names} for values in given])
-
-
-def _is_attribute(name: str) -> bool:
-    return name.startswith("my.")
 
 
 def _wrong(argument: str, wanted: str, value: object) -> ValueError:

@@ -171,10 +171,9 @@ def _apply_default_scope(
     failed = f"; {' and '.join(sorted(failures))} did not answer" if failures else ""
     searched = f"no catalogue has a dataset of that name{failed}"
     for name in names:
-        if name.endswith("/") and "." not in base_name(name):
-            reasons[name] = (
-                f"{searched}; for the measurement sets in this folder write {name.rstrip('/')}/*.MS"
-            )
+        folder = name.rstrip("/")
+        if folder != name and "." not in base_name(name):
+            reasons[name] = f"{searched}; for the measurement sets in this folder write {folder}/L1234_*.MS"
             continue
         try:
             dids[name] = parse_did(base_name(name), scope)
@@ -200,10 +199,10 @@ def _absent_reasons(
     """Return for each name the sentence that no catalogue has its DID, with similar DIDs if there are any."""
     similar = find_similar([*dids_by_name.values()], prefixes, catalogues)
     advice = "; if you mean another dataset, add the name to [submit].names or a pattern to [submit].patterns"
-    reasons = {}
-    for name, did in dids_by_name.items():
-        reasons[name] = f"{did} is in no catalogue{_question(similar.get(did, ())) or advice}"
-    return reasons
+    return {
+        name: f"{did} is in no catalogue{_question(similar[did]) or advice}"
+        for name, did in dids_by_name.items()
+    }
 
 
 def _question(similar: Sequence[Did]) -> str:

@@ -147,25 +147,23 @@ def find_unlisted(
         pattern for scope, names in by_scope.items() for pattern in _prefix_patterns(names, f"{scope}:")
     ]
     found, failures = find_dids(catalogues, patterns)
-    unlisted = [] if failures else sorted(set(dids) - found)
-    similar = find_similar(unlisted, prefixes, catalogues)
-    return {did: similar.get(did, ()) for did in unlisted}
+    return find_similar([] if failures else sorted(set(dids) - found), prefixes, catalogues)
 
 
 def find_similar(
     dids: Sequence[Did], prefixes: Sequence[str], catalogues: Sequence[Catalogue]
 ) -> dict[Did, tuple[Did, ...]]:
-    """Return for each of the first of *dids* the existing DIDs in the catalogues with similar names.
+    """Return for each of *dids* existing DIDs of similar names; of many, for the first only.
 
     If nothing is found in a scope, the function searches for the same name in the last of *prefixes*.
     """
-    dids = dids[:MAX_SEARCHED]
-    candidates, _ = find_dids(catalogues, similar_name_patterns(dids))
+    searched = dids[:MAX_SEARCHED]
+    candidates, _ = find_dids(catalogues, similar_name_patterns(searched))
     scopes = {"*", *(did.partition(":")[0] for did in candidates)}
     scope = prefixes[-1].rstrip(":")
-    elsewhere = [f"{scope}:{name_part(did)}" for did in dids if did.partition(":")[0] not in scopes]
+    elsewhere = [f"{scope}:{name_part(did)}" for did in searched if did.partition(":")[0] not in scopes]
     candidates |= find_dids(catalogues, elsewhere)[0]
-    return {did: similar_names(did, candidates) for did in dids}
+    return {did: similar_names(did, candidates) if did in searched else () for did in dids}
 
 
 def name_part(did: Did) -> str:
@@ -216,21 +214,13 @@ def expand_globs(
         else:
             remote.append(search)
     if wide := [search for search in remote if _WIDE_GLOB.fullmatch(base_name(search))]:
-        raise ConfigError([_explain_wide_glob(search) for search in wide])
+        advice = "write the observation into the last part, as in L600003_*.MS: catalogues know no folders"
+        raise ConfigError([f"{search} matches nothing on this host: {advice}" for search in wide])
     prefixes = scope_prefixes(settings.daemon.default_scope, is_daemon=is_daemon)
     matches, failures = _match_in_catalogues(remote, settings, prefixes, catalogues)
     for matched in matches.values():
         names += matched
     return Expansion(tuple(sorted(names)), matches, failures)
-
-
-def _explain_wide_glob(search: str) -> str:
-    observation = re.search(r"(?<=/)L\d+(?=/)", search)
-    compared = (
-        "only its last part is compared with the names in the catalogues, so it would match all datasets"
-    )
-    begin = f"{observation[0] if observation else 'L1234'}_{base_name(search)}"
-    return f"{search} matches nothing on this host, and {compared}: begin it with the observation ({begin})"
 
 
 def _find_local_archives(search: str, find_local: Callable[[str], Collection[str]]) -> list[str]:
@@ -267,11 +257,11 @@ def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
 
 def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings) -> list[str]:
     """Return the names in *known_names* and [submit].names that match, each with the folder of the glob."""
-    bases = {strip_tar(base_name(name)) for name in known_names if _matches_ignoring_tar(name, search_glob)}
+    bases = {
+        strip_tar(base_name(name))
+        for name in known_names
+        if any(matches_base_name(form, search_glob) for form in (name, strip_tar(name.rstrip("/"))))
+    }
     bases |= {base_name(name) for name in settings.submit.names if matches_base_name(name, search_glob)}
     folder = search_glob.rstrip("/").rpartition("/")[0]
     return [f"{folder}/{base}" if folder else base for base in sorted(bases)]
-
-
-def _matches_ignoring_tar(name: str, search_glob: str) -> bool:
-    return matches_base_name(name, search_glob) or matches_base_name(strip_tar(name.rstrip("/")), search_glob)

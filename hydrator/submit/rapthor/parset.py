@@ -59,10 +59,9 @@ class Parset:
         has_comma = "," in input_glob and len(self.input_globs) == 1
         if not (has_comma or re.search(r"[\s;]/", input_glob)):
             return None
-        shown = printable_line(input_glob)[:200]
         return (
-            f"{self.origin}: input_ms = {shown}: no file matches, because Rapthor reads"
-            " this text as one name; write a list in brackets, with commas: [a, b]"
+            f"{self.origin}: input_ms = {printable_line(input_glob)[:200]}: no file matches, because Rapthor"
+            " reads this text as one name; write a list in brackets, with commas: [a, b]"
         )
 
     @property
@@ -110,10 +109,11 @@ def parse_parset(content: bytes, origin: str) -> Parset:
     sections = {name: dict(parser.items(name)) for name in parser.sections()}
     options = sections["global"]
     if missing := [name for name in _REQUIRED_OPTIONS if options[name] in UNSET_VALUES]:
-        named = next((name for name in sections if name != "global" and name.lower() == "global"), None)
-        hint = f"; [{named}]: did you mean [global]?" if named else ""
+        hints = [
+            f"; [{name}]: did you mean [global]?" for name in sections if name.lower() == "global" != name
+        ]
         lacks = f"[global] lacks {' and '.join(missing)}, which Rapthor requires"
-        raise ConfigError([f"{origin}: {lacks}{hint}"])
+        raise ConfigError([f"{origin}: {lacks}{''.join(hints)}"])
     problems = [
         f"{origin}: {name}: {why}"
         for options in sections.values()
@@ -182,12 +182,9 @@ def is_glob(pattern: str) -> bool:
 def matches_base_name(name: str, search_pattern: str) -> bool:
     """Return whether the last part of *name* matches the last part of *search_pattern*, as ``glob`` does.
 
-    The comparison respects letter case. A wildcard does not match the first dot of a hidden name.
+    The comparison respects letter case.
     """
-    base, pattern = base_name(name), base_name(search_pattern)
-    if base.startswith(".") and not pattern.startswith("."):
-        return False
-    return fnmatch.fnmatchcase(base, pattern)
+    return fnmatch.fnmatchcase(base_name(name), base_name(search_pattern))
 
 
 def printable_line(text: str) -> str:

@@ -96,11 +96,6 @@ class Description:
         return self.value(name) if is_set else None
 
     @property
-    def may_name_datasets(self) -> bool:
-        """Return whether it has a list of datasets, or was not read."""
-        return bool(self.unread) or self.dataset_list is not None
-
-    @property
     def mode(self) -> str | None:
         """Its DataLocality in lower case; None for the pool's default."""
         return self.expand(f"MY.{MODE}", {}).strip().strip('"').lower() or None

@@ -509,9 +509,9 @@ def test_search_without_a_match_is_rejected_with_one_sentence(host):
 @pytest.mark.parametrize(
     ("input_ms", "told"),
     [
-        ("/data/EN1/L600003/*.MS", "begin it with the observation (L600003_*.MS)"),
-        ("[/data/*, /data/x/L600003*.MS]", "begin it with the observation (L1234_*)"),
-        ("/data/?*.[mM][sS]", "begin it with the observation (L1234_?*.[mM][sS])"),
+        ("/data/EN1/L600003/*.MS", "write the observation into the last part, as in L600003_*.MS"),
+        ("[/data/*, /data/x/L600003*.MS]", "write the observation into the last part"),
+        ("/data/?*.[mM][sS]", "write the observation into the last part"),
         ("/data/L60000*_SB000.MS", "matches 2 observations (L600001, L600003): write a list with one glob"),
         ("/data/*_SB000.MS", "matches 2 observations (L600001, L600003): write a list with one glob"),
     ],
@@ -817,8 +817,8 @@ def test_daemon_that_needs_a_token_says_which_line_is_missing(host, input_ms):
             (repr([name]), f"{name}: no catalogue has a dataset of that name, and it cannot be one:")
             for name in ("/x/my set.MS", 'quo"te.ms', "back\\slash.ms", "semi;colon.ms", "dollar$(X).ms")
         ),
-        ("/data/L9/", "for the measurement sets in this folder write /data/L9/*.MS"),
-        ("sub", "for the measurement sets in this folder write sub/*.MS"),
+        ("/data/L9/", "for the measurement sets in this folder write /data/L9/L1234_*.MS"),
+        ("sub", "for the measurement sets in this folder write sub/L1234_*.MS"),
     ],
 )
 def test_name_that_cannot_be_a_dataset_is_explained(host, input_ms, told):

@@ -87,7 +87,7 @@ def test_description_with_datasets_is_unchanged_with_a_note(there):
     ],
 )
 def test_other_lines_do_not_count_as_datasets(text):
-    assert not read_description(text + b"queue\n", Path.cwd()).may_name_datasets
+    assert read_description(text + b"queue\n", Path.cwd()).dataset_list is None
 
 
 @pytest.mark.outside

@@ -109,7 +109,7 @@ class DatasetOptions:
     def require_datasets(self, origin: str, descriptions: Iterable[Description]) -> None:
         """Raise ConfigError if neither an option nor one of the *descriptions* of *origin* names datasets."""
         has_options = self.texts or self.file_dids or self.from_inputs or self.gpu
-        if not has_options and not any(one.may_name_datasets for one in descriptions):
+        if not has_options and all(not one.unread and one.dataset_list is None for one in descriptions):
             advice = "give --datasets, --datasets-file or --from-inputs"
             raise ConfigError([f"{origin} names no datasets: {advice}"])
 
