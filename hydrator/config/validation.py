@@ -13,7 +13,6 @@ from hydrator.domain.model import parse_did
 from hydrator.domain.text import shorten
 
 from .catalogues import DmapiSource, FileSource, RucioSource
-from .plugins import installed_types
 from .settings import Settings
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
@@ -43,6 +42,8 @@ def describe_problem(detail: ErrorDetails) -> str:
     message = _PYTHON_TYPE.sub("", detail["msg"].removeprefix("Value error, "))
     given = detail.get("input")
     if detail["type"] == "catalogue_type" and isinstance(given, dict):
+        from .plugins import installed_types
+
         given = given.get("type")
         message += f"; installed: {', '.join(sorted(installed_types())) or 'none'}"
     shown = f" (it is {shorten(_as_toml(given))})" if isinstance(given, str | int | float | bool) else ""
