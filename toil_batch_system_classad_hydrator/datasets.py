@@ -23,11 +23,9 @@ from hydrator.submit.dataset_names.lookup import (
     base_name,
     compile_pattern,
     look_up_configured,
+    split_paths,
     strip_tar,
 )
-
-_BETWEEN_PATHS = re.compile(r"""[\s,;:|=\[\](){}'"\\]+""")
-"""What stands between the paths in a text, such as ``msin=[/data/L1.ms,/data/L2.ms]``."""
 
 
 class DatasetsError(ValueError):
@@ -101,7 +99,7 @@ def _find_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> It
     it counts if it names a dataset of the run.
     """
     if isinstance(inputs, str):
-        found = {rules.find_did(text, run_dids) for text in (inputs, *_BETWEEN_PATHS.split(inputs)) if text}
+        found = {rules.find_did(text, run_dids) for text in (inputs, *split_paths(inputs))}
         yield from (did for did in run_dids if did in found)
     elif isinstance(inputs, Mapping) and inputs.get("class") in ("File", "Directory"):
         name = inputs.get("basename") or base_name(str(inputs.get("path") or inputs.get("location") or ""))

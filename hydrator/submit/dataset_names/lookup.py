@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 _CHECKSUM = re.compile(r"(?<=\.ms)_[0-9a-f]{8}$", re.IGNORECASE)
 """The LOFAR archive adds a checksum to the name of a measurement set."""
+_BETWEEN_PATHS = re.compile(r"""[\s,;|=\[\](){}'"\\]+""")
 CompiledPattern = tuple[re.Pattern[str], str]
 """The regular expression of a name, and the template of its DID."""
 
@@ -61,6 +62,16 @@ def base_name(name: str) -> str:
         path = re.search(r"[?&](?:surl|SFN)=([^&]*)", name)
         name = unquote(path[1] if path else name.partition("?")[0])
     return name.rstrip("/").rpartition("/")[2]
+
+
+def split_paths(text: str) -> list[str]:
+    """Return the paths in *text*; a part with a colon counts as one path, and as several.
+
+    >>> split_paths("msin=[/data/L1.ms,x:L2.ms]")
+    ['msin', '/data/L1.ms', 'x:L2.ms', 'x', 'L2.ms']
+    """
+    parts = _BETWEEN_PATHS.split(text)
+    return list(dict.fromkeys(path for part in parts for path in (part, *part.split(":")) if path))
 
 
 def is_url(name: str) -> bool:

@@ -3,7 +3,8 @@
 A job looks up all its datasets by one key (:mod:`hydrator.domain.ads.dataset_sets`). The schedd's job
 transform makes the key of a short list. It cannot hash, so ``hydrator submit`` writes the hash of a long list
 with the text that it is of: the transform takes the hash if that text is the list that the job then has.
-If the datasets differ from item to item of a queue statement, the key is one more variable of the items.
+If the datasets differ from item to item of a queue statement, the key is one more variable of the items, and
+so are the joined names if the description has them in another form.
 
 In a submit description the new lines come before the queue statement. A DAG file gets VARS statements, and
 its nodes' descriptions stay unchanged, so nodes may share them. After SPLICE and INCLUDE the nodes of the
@@ -14,7 +15,7 @@ Pure: bytes in, bytes out.
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -29,10 +30,11 @@ from hydrator.domain.ads.contract import (
     MODE,
     REQUIRED_DATASETS,
 )
-from hydrator.domain.ads.dataset_sets import NAMES_CHARS, SetKey, hash_key
+from hydrator.domain.ads.dataset_sets import NAMES_CHARS, hash_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 from hydrator.domain.text import shorten_list
+from hydrator.submit.dataset_names.lookup import split_paths
 
 from .dag import Dag, DagNode
 from .description import Description, Row, SubmitFileError, line_ending
@@ -42,6 +44,8 @@ from .description import Description, Row, SubmitFileError, line_ending
 
 KEY_VARIABLE = "hydrator_key"
 """The variable of a queue statement that has the key of each item's datasets."""
+_NAMES_VARIABLE = "hydrator_names"
+"""The variable that has the joined names of each item."""
 _STRING_LITERAL = re.compile(r'"([^"\\]*)"')
 _LIST_LITERAL = re.compile(r'\{\s*"[^"\\]*"\s*(?:,\s*"[^"\\]*"\s*)*\}')
 """HTCondor joins two strings without a comma between them to one name."""
@@ -49,13 +53,13 @@ _TEXT = re.compile(r'(?:split\()?"([^"\\]*)"\)?')
 
 
 class KeyLines(NamedTuple):
-    """The lines with the key; if the key differs between the items, ``item_keys`` has the key of each."""
+    """The lines with the key; if it differs between the items, ``item_values`` has new variables of each."""
 
     lines: tuple[str, ...] = ()
-    item_keys: tuple[SetKey, ...] = ()
+    item_values: tuple[Row, ...] = ()
 
 
-def key_lines(lists: Sequence[Sequence[str]], template: Sequence[str]) -> KeyLines:
+def key_lines(lists: Sequence[Sequence[str]], template: str = "") -> KeyLines:
     """Return the lines with the key of jobs with the dataset *lists*.
 
     No other function writes attributes of the key into a description. Short lists need no line, because the
@@ -63,23 +67,24 @@ def key_lines(lists: Sequence[Sequence[str]], template: Sequence[str]) -> KeyLin
 
     Args:
         lists: the names of each job, in the order that RequiredDatasets has them; at least one list.
-        template: the strings of RequiredDatasets as the description has them, with the macros that differ
-            between the lists; empty if the description has them in another form.
+        template: a text with macros that expands to the joined names of each list; empty without one.
 
     Raises:
         BadDid: a name is not a DID, or has no scope.
     """
     keys = [hash_key(parse_did(name) for name in names) for names in lists]
-    texts = {",".join(names) for names in lists}
-    is_one = len(texts) == 1
-    if all(len(text) <= NAMES_CHARS for text in texts) or not (is_one or template):
+    texts = [",".join(names) for names in lists]
+    is_one = len(set(texts)) == 1
+    if all(len(text) <= NAMES_CHARS for text in texts):
         return KeyLines()
-    key = keys[0] if is_one else f"$({KEY_VARIABLE})"
-    lines = (
-        f"+{KEY} = {string_literal(key)}",
-        f"+{KEY_FOR} = {string_literal(texts.pop() if is_one else ','.join(template))}",
+    key, key_for = (
+        (keys[0], texts[0]) if is_one else (f"$({KEY_VARIABLE})", template or f"$({_NAMES_VARIABLE})")
     )
-    return KeyLines(lines, () if is_one else tuple(keys))
+    lines = (f"+{KEY} = {string_literal(key)}", f"+{KEY_FOR} = {string_literal(key_for)}")
+    if is_one:
+        return KeyLines(lines)
+    names = [{} if template else {_NAMES_VARIABLE: text} for text in texts]
+    return KeyLines(lines, tuple({KEY_VARIABLE: key, **more} for key, more in zip(keys, names, strict=True)))
 
 
 def read_names(literal: str) -> tuple[str, ...]:
@@ -106,12 +111,11 @@ _MISSPELT_SIMILARITY = 0.93
 _UNIT_SEPARATOR = "\x1f"
 """If an item has this character, condor_submit splits the item at it instead of at commas and blanks."""
 LEFT_TO_SCHEDD = f"{KEY} is left to the schedd"
-_BETWEEN_WORDS = r"[\s\"',=]+"
-_INPUT_COMMANDS = {
-    **dict.fromkeys(("transfer_input_files", "TransferInputFiles"), r"[,\r\n]+"),
-    **dict.fromkeys(("arguments", "arguments2", "args"), _BETWEEN_WORDS),
+_INPUT_COMMANDS: Mapping[str, Callable[[str], list[str]]] = {
+    **dict.fromkeys(("transfer_input_files", "TransferInputFiles"), re.compile(r"[,\r\n]+").split),
+    **dict.fromkeys(("arguments", "arguments2", "args"), split_paths),
 }
-"""Commands that may name inputs, by all their names, each with what separates words in its value."""
+"""Commands that may name inputs, by all their names, each with what splits its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ class FilterResult:
 
     ``lines`` are the new lines before the queue statement. ``first_line`` is a new line at the beginning, so
     that a later setting in the description overrides it. If ``has_new_items``, the queue statement of
-    ``text`` has one variable more.
+    ``text`` has new variables.
     """
 
     text: bytes
@@ -157,11 +161,11 @@ def add_datasets(
     at = queue.start if queue else len(text)
     first_end = end if lines and text[:at] and not text[:at].endswith(b"\n") else b""
     rest = text[at:]
-    if new.key.item_keys and queue:
+    if new.key.item_values and queue:
         rest = _queue_with_keys(description, new.key, end) + text[queue.end :]
     first = _encode([first_line] if first_line else [], end)
     new_text = first + text[:at] + first_end + _encode(lines, end) + rest
-    return FilterResult(new_text, tuple(new.notes), lines, first_line, bool(new.key.item_keys))
+    return FilterResult(new_text, tuple(new.notes), lines, first_line, bool(new.key.item_values))
 
 
 class _NewDatasets(NamedTuple):
@@ -188,7 +192,7 @@ def _choose_datasets(description: Description, dids: Sequence[Did], place: str, 
     if description.dataset_list is not None:
         return _NewDatasets("", *_key_of_own_list(description, place, word))
     if literal:
-        return _NewDatasets(literal, key_lines([names], names))
+        return _NewDatasets(literal, key_lines([names]))
     return _NewDatasets(notes=[f"{place}: no dataset is known for this {word}: the {word} stays unchanged"])
 
 
@@ -221,13 +225,17 @@ def _key_of_own_list(description: Description, place: str, word: str) -> tuple[K
         why = f"{REQUIRED_DATASETS} is not a list of strings" if is_other else differs
     else:
         try:
-            key = key_lines(lists, read_names(description.dataset_list or ""))
+            template = ",".join(read_names(description.dataset_list or ""))
+            rows = description.rows or () if len(set(lists)) > 1 else ()
+            texts = [description.expand_text(template, row) for row in rows]
+            key = key_lines(lists, template if texts == [",".join(names) for names in lists] else "")
         except BadDid as bad:
             why = str(bad)
-    if key.item_keys and (word == "node" or len(description.queues) != 1):
+    if key.item_values and (word == "node" or len(description.queues) != 1):
         key, why = KeyLines(), differs
-    elif key.item_keys and KEY_VARIABLE in description.item_names:  # this program wrote the keys
-        if [row[KEY_VARIABLE] for row in description.rows or ()] != [*key.item_keys]:
+    elif key.item_values and KEY_VARIABLE in description.item_names:  # this program wrote the keys
+        keys = [values[KEY_VARIABLE] for values in key.item_values]
+        if [row[KEY_VARIABLE] for row in description.rows or ()] != keys:
             wrong = f"the items of the queue statement have a {KEY_VARIABLE} of other datasets"
             raise SubmitFileError(f"{wrong}: remove this variable and its values")
         key = KeyLines()
@@ -238,14 +246,15 @@ def _key_of_own_list(description: Description, place: str, word: str) -> tuple[K
 
 
 def _queue_with_keys(description: Description, key: KeyLines, end: bytes) -> bytes:
-    """Return the queue statement of *description* with the key of each item as its first variable."""
+    """Return the queue statement of *description* with the new variables of each item before its own."""
     count, names, part = description.queue_form
-    head = " ".join(filter(None, ("queue", count, ", ".join((KEY_VARIABLE, *names)), "from", part, "(")))
+    variables = ", ".join((*key.item_values[0], *names))
+    head = " ".join(filter(None, ("queue", count, variables, "from", part, "(")))
     lines = []
-    for one, row in zip(key.item_keys, description.rows or (), strict=True):
-        values = [row[name] for name in names]
+    for new, row in zip(key.item_values, description.rows or (), strict=True):
+        values = [*new.values(), *(row[name] for name in names)]
         is_plain = not any(letter in value for value in values[:-1] for letter in ", \t")
-        lines.append(("," if is_plain else _UNIT_SEPARATOR).join((one, *values)))
+        lines.append(("," if is_plain else _UNIT_SEPARATOR).join(values))
     return _encode((head, *lines, ")"), end)
 
 
@@ -317,23 +326,24 @@ def input_names(description: Description, variables: Sequence[str] = ()) -> tupl
     """
     common: dict[str, None] = {}
     others: dict[str, None] = {}
-    for command, separators in _INPUT_COMMANDS.items():
+    for command, split in _INPUT_COMMANDS.items():
         rows: Sequence[Row] = (description.rows or ({},)) if description.differs_per_item(command) else ({},)
         texts = [text for row in rows for text in description.expand_for_jobs(command, row)]
-        words = [_split_words(text, separators) for text in texts]
+        words = [_words(split, text) for text in texts]
         everywhere = set(words[0]).intersection(*words) if words else set()
         has_unknown_items = description.rows is None and description.differs_per_item(command)
         if has_unknown_items or description.is_unforeseeable(command):
-            plain = _split_words(description.value(command) or "", separators)
-            everywhere = {word for word in plain if not set("$()") & set(word)}
+            everywhere = {
+                word for word in _words(split, description.without_macros(command)) if "$" not in word
+            }
         for word in dict.fromkeys(word for each in words for word in each):
             (common if word in everywhere else others)[word] = None
-    common |= dict.fromkeys(word for text in variables for word in _split_words(text, _BETWEEN_WORDS))
+    common |= dict.fromkeys(word for text in variables for word in _words(split_paths, text))
     return list(common), [word for word in others if word not in common]
 
 
-def _split_words(text: str, separators: str) -> list[str]:
-    words = [*re.split(separators, text), *re.findall(r"'([^']*)'", text)]  # a name in quotes may have blanks
+def _words(split: Callable[[str], list[str]], text: str) -> list[str]:
+    words = [*split(text), *re.findall(r"'([^']*)'", text)]  # a name in quotes may have blanks
     return list(dict.fromkeys(word.strip() for word in words if word.strip()))
 
 

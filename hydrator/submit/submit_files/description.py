@@ -34,7 +34,10 @@ _ITEM_NAMES = re.compile(
     r"[ \t]*\b(?:in|from|matching(?:[ \t]+(?:files|dirs|any))?)\b[ \t]*(?P<slice>\[[-\d: ]*\])?",
     re.IGNORECASE,
 )
-_REFERENCE = re.compile(r"(?<!\$)(?:\$\$)*\$(\w*)\(([^()]*)")
+_ARGUMENT = r"[^()]*(?:\([^()]*\)[^()]*)*"
+_REFERENCE = re.compile(rf"(?<!\$)(?:\$\$)*\$(\w*)\((?=({_ARGUMENT}))")
+"""A function or nothing, and its argument, in which the next reference may be."""
+_MACRO = re.compile(rf"\$\w*\({_ARGUMENT}\)")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _PER_JOB = frozenset(
     (
@@ -86,6 +89,10 @@ class Description:
     def value(self, name: str) -> str | None:
         """Return the text that the description has for the command *name*, with its macros; None without."""
         return None if self._submit is None else self._submit.get(name)
+
+    def without_macros(self, name: str) -> str:
+        """Return the text of the command *name* with ``$`` in place of each macro; empty if there is none."""
+        return _MACRO.sub("$", self.value(name) or "")
 
     @property
     def dataset_list(self) -> str | None:
@@ -141,10 +148,14 @@ class Description:
         return rows
 
     def expand(self, name: str, row: Row) -> str:
-        """Return the value of the command *name* for the item *row*; empty if there is none."""
+        """Return the value of the command *name* for the item *row*; empty if there is none.
+
+        If a macro has a macro in its name, it has ``$`` for each macro: they might refer to each other.
+        """
         if self._submit is None or self._submit.get(name) is None:
             return ""
-        self._references(name)
+        if any("$" in macro for _, macro in self._references(name)):
+            return self.without_macros(name)
         for variable, item in row.items():
             self._submit[variable] = item
         try:
@@ -152,6 +163,12 @@ class Description:
         except KeyError:  # its value is empty
             return ""
         return text
+
+    def expand_text(self, text: str, row: Row) -> str:
+        """Return *text*, which has only macros of values that were expanded, for the item *row*."""
+        if self._submit is not None:
+            self._submit["hydrator_text"] = text
+        return self.expand("hydrator_text", row)
 
     def differs_per_job(self, name: str) -> bool:
         """Return whether the value of *name* differs between jobs of one item, or is unknown before."""
@@ -169,10 +186,11 @@ class Description:
         return texts
 
     def is_unforeseeable(self, name: str) -> bool:
-        """Return whether *name* has a random value, or one from an environment that is not ours."""
-        functions = {function for function, _ in self._references(name)}
-        is_random = any(function.startswith("RANDOM") for function in functions)
-        return is_random or ("ENV" in functions and not self.has_environment)
+        """Return whether *name* has a random value, or one that cannot be found here."""
+        references = self._references(name)
+        functions = {function for function, _ in references}
+        is_unknown = any(function.startswith("RANDOM") or "$" in macro for function, macro in references)
+        return is_unknown or ("ENV" in functions and not self.has_environment)
 
     def _job_macros(self, name: str) -> set[str]:
         own = self.names | {each.lower() for each in self.item_names}

@@ -130,6 +130,28 @@ def test_each_item_has_the_key_of_its_own_datasets(queue, tmp_path):
     assert lists == ((A, B), (lengthened("lofar:c"), B))
 
 
+@pytest.mark.parametrize(
+    ("own", "items"),
+    [
+        ("{$(x)}", '"lofar:a", "lofar:b"\n"lofar:a"\n'),
+        ("{$(no:$(x))}", '"lofar:a","lofar:b"\n"lofar:c","lofar:d"\n'),
+        ('split("$(x)")', "lofar:a lofar:b\nlofar:b, lofar:a\n"),
+        ('"$(x)"', "lofar:a, lofar:b\nlofar:c\n"),
+        ('{"$(x)"}', "lofar:a,lofar:b\nlofar:c\n"),
+        ('{"$(x)"}', 'lofar:a", "lofar:b\nlofar:c\n'),
+    ],
+)
+def test_items_with_whole_lists_have_the_key_of_the_names_as_the_schedd_joins_them(own, items, tmp_path):
+    (tmp_path / "i.txt").write_text(lengthened(items))
+    done = added(f"+RequiredDatasets = {own}\nqueue 2 x from i.txt\n", folder=tmp_path)
+    read = read_description(done.text, tmp_path)
+    assert len(read.rows) == 2
+    for row, names in zip(read.rows, own_lists(read), strict=True):
+        assert read.expand("MY.DataLocalityKey", row) == f'"{hash_key(names)}"'
+        assert read.expand("MY.DataLocalityKeyFor", row) == f'"{",".join(names)}"'
+    assert added(done.text.decode(), folder=tmp_path).text == done.text
+
+
 def test_line_with_a_hash_in_an_item_file_is_an_item(tmp_path):
     """Case S8 of cases/submit.md."""
     (tmp_path / "i.txt").write_text("#x y\na 1\nb 2\n")
@@ -154,6 +176,8 @@ PER_JOB = "differs from job to job"
         ('+RequiredDatasets = {"x:SB$INT(Process,%03d)", "x:b"}\nqueue 3\n', PER_JOB),
         ('n = $(Process)\n+RequiredDatasets = {"x:$(n)", "x:b"}\nqueue 3\n', PER_JOB),
         ('+RequiredDatasets = {"x:$(ClusterId)", "x:b"}\nqueue\n', PER_JOB),
+        (f'+RequiredDatasets = {{"x:{"x" * 120}$(n:$(Process))"}}\nqueue 3\n', PER_JOB),
+        ('a = b\nb = x:b\n+RequiredDatasets = {"$($(a))"}\nqueue\n', PER_JOB),
         ('+RequiredDatasets = {"x:$RANDOM_CHOICE(a,b)", "x:b"}\nqueue\n', PER_JOB),
         ('+RequiredDatasets = split("lofar:a,lofar:b", ",")\nqueue\n', "not a list of strings"),
         (LIST.replace("lofar:a", "a") + "queue\n", "it has no scope"),
@@ -197,9 +221,10 @@ def test_macro_in_its_own_value_is_its_value_before():
 
 
 def test_macros_that_refer_to_each_other_are_refused():
-    text = 'L = $(M)\nM = $F(L)\n+RequiredDatasets = {"x:$(L)"}\nqueue\n'
-    with pytest.raises(SubmitFileError, match="the macros l and m refer to each other"):
-        added(text)
+    for macro in ("$F(L)", "$(N:$(L))", "$(N:$Fn(O:$(L)))", "$CHOICE($(N),$(L))"):
+        text = f'L = $(M)\nM = {macro}\n+RequiredDatasets = {{"x:$(L)"}}\nqueue\n'
+        with pytest.raises(SubmitFileError, match="the macros l and m refer to each other"):
+            added(text)
 
 
 def test_macros_that_grow_without_bound_are_refused():

@@ -196,13 +196,21 @@ def test_other_names_valid_items_and_items_that_only_the_schedd_can_check_pass(t
         ("args = a\nTransferInputFiles = b, c d\nqueue", ["b", "c d", "a"], []),
         ('arguments2 = "a"\nqueue', ["a"], []),
         ("arguments = a\narguments = $(arguments) $(arguments) $(arguments)b\nqueue", ["a", "ab"], []),
+        ("arguments = in=[/d/L1.ms,L2,L3;L4|L5]\nqueue", ["in", "/d/L1.ms", "L2", "L3", "L4", "L5"], []),
+        (
+            "arguments = [L1,'/d/L2']({L3} x:L4:L5\nqueue",
+            ["L1", "/d/L2", "L3", "x:L4:L5", "x", "L4", "L5"],
+            [],
+        ),
+        ("arguments = $($(w)) a\nw = x\nx = $($(w))\nqueue", ["a"], ["$"]),
+        ("arguments = $RANDOM_CHOICE(b,b,$(d)) a b\nd = b\nqueue", ["b", "a"], []),
     ],
 )
 def test_inputs_of_all_jobs_and_of_some_are_told_apart(text, common, others):
     """Case S6 of cases/submit.md."""
     description = read_description(text.encode(), Path.cwd())
     assert input_names(description) == (common, others)
-    assert input_names(description, ["L2.ms x9"])[0] == [*common, "L2.ms", "x9"], "with the VARS of a node"
+    assert input_names(description, ["[x8;x9]"])[0] == [*common, "x8", "x9"], "with the VARS of a node"
 
 
 # --- DAG files
