@@ -22,6 +22,7 @@ from hydrator.submit.dataset_names.lookup import (
     CompiledPattern,
     base_name,
     compile_pattern,
+    fitting_dids,
     look_up_configured,
     split_paths,
     strip_tar,
@@ -68,14 +69,17 @@ class NamingRules:
             names = {name.rstrip("/"): did for name, did in submit.get("names", {}).items()}
             return cls(names, patterns, settings.get("daemon", {}).get("default_scope"))
 
-    def find_did(self, name: str, run_dids: Sequence[str] = ()) -> str | None:
-        """Return the DID of a dataset's *name* or path by the rules, else from *run_dids*; else None."""
+    def find_did(self, name: str, run_dids: Sequence[str] = (), path: str = "") -> str | None:
+        """Return the DID of a dataset's *name* or path by the rules, else from *run_dids*; else None.
+
+        Of several datasets of the run with that name it is the one whose folders are most like those of the
+        *path*, or of *name*.
+        """
         did = look_up_configured(name, self.names, self.patterns)
         if did is None:
-            base = base_name(name)
-            by_name = {base_name(did.partition(":")[2]): did for did in reversed(run_dids)}
-            by_content = {strip_tar(base): did for base, did in by_name.items()}
-            return by_name.get(base) or by_content.get(strip_tar(base))
+            content = strip_tar(base_name(name))
+            alike = [did for did in run_dids if strip_tar(base_name(did.partition(":")[2])) == content]
+            return next(iter(fitting_dids(path or name, alike)), None)
         try:
             return parse_did(did, self.default_scope)
         except BadDid:
@@ -102,8 +106,8 @@ def _find_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> It
         found = {rules.find_did(text, run_dids) for text in (inputs, *split_paths(inputs))}
         yield from (did for did in run_dids if did in found)
     elif isinstance(inputs, Mapping) and inputs.get("class") in ("File", "Directory"):
-        name = inputs.get("basename") or base_name(str(inputs.get("path") or inputs.get("location") or ""))
-        if did := rules.find_did(str(name), run_dids):
+        path = str(inputs.get("path") or inputs.get("location") or "")
+        if did := rules.find_did(str(inputs.get("basename") or base_name(path)), run_dids, path):
             yield did
         else:
             yield from _find_dids(inputs.get("listing"), rules, run_dids)

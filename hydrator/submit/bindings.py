@@ -43,7 +43,7 @@ def job_attributes(
         datasets: the DIDs, each ``scope:name``, without wildcards; at least one.
         mode: the value of ``DataLocality``; None for the pool's default.
         expected_seconds: the run time that you expect where the data is on disk, at least 1.
-        max_wait_seconds: the longest wait for the data, with the modes wait and auto; at least 0.
+        max_wait_seconds: the longest wait for the data, at least 0; not with the mode require.
 
     Raises:
         ValueError: an argument has a wrong type or value; the text names the argument and the value.
@@ -51,6 +51,8 @@ def job_attributes(
     dids = _parse_datasets(datasets)
     if mode is not None and mode not in MODES:
         raise _wrong("mode", f"one of {', '.join(MODES)}", mode)
+    if mode == "require" and max_wait_seconds is not None:
+        raise _wrong("max_wait_seconds", "None with the mode require, which has no limit", max_wait_seconds)
     attributes = {
         "RequiredDatasets": list_literal(map(string_literal, dids)),
         **{name: string_literal(text) for name, text in key_attributes(dids).items()},

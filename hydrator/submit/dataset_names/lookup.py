@@ -4,12 +4,15 @@ Toil's leader imports this module without any library of ours, so the module nee
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import TypeVar
 from urllib.parse import unquote
 
 _CHECKSUM = re.compile(r"(?<=\.ms)_[0-9a-f]{8}$", re.IGNORECASE)
 """The LOFAR archive adds a checksum to the name of a measurement set."""
 _BETWEEN_PATHS = re.compile(r"""[\s,;|=\[\](){}'"\\]+""")
+_Did = TypeVar("_Did", bound=str)
 CompiledPattern = tuple[re.Pattern[str], str]
 """The regular expression of a name, and the template of its DID."""
 
@@ -86,6 +89,31 @@ def strip_tar(base: str) -> str:
     'L775619_SB055_uv.MS'
     """
     return _CHECKSUM.sub("", base.removesuffix(".tar"))
+
+
+def fitting_dids(path: str, dids: Iterable[_Did]) -> list[_Did]:
+    """Return those of *dids*, which have the last part of *path* apart from ``.tar``, that fit *path* best.
+
+    These have the most of its folders, from the end, and among these exactly its last part: ``.ms`` and
+    ``.ms.tar`` differ. A scope counts as a folder. No other version fits.
+
+    >>> fitting_dids("/data/obs1/L6.MS", ["x:obs1/L6.MS.tar", "x:obs2/L6.MS"])
+    ['x:obs1/L6.MS.tar']
+    """
+    base = base_name(path)
+    bases = {did: base_name(did.partition(":")[2]) for did in dids}
+    near = {
+        did: _count_shared_folders(path, did.replace(":", "/", 1))
+        for did, own in bases.items()
+        if not is_other_version(own, base)
+    }
+    best = [did for did, shared in near.items() if shared == max(near.values())]
+    return [did for did in best if bases[did] == base] or best
+
+
+def _count_shared_folders(*paths: str) -> int:
+    pairs = zip(*(path.rstrip("/").split("/")[-2::-1] for path in paths), strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def is_other_version(first: str, second: str) -> bool:

@@ -21,7 +21,7 @@ from hydrator.domain.text import group_pairs, shorten_list
 from hydrator.reconcile.reconciler import read_all
 from hydrator.submit.nearest_names import MAX_SEARCHED
 
-from .lookup import base_name, is_url
+from .lookup import base_name, is_url, strip_tar
 from .search import apply_configuration, find_in_catalogues, find_similar, find_unlisted, scope_prefixes
 
 
@@ -55,9 +55,9 @@ class Resolution:
         return tuple((name, did) for name, did in self.dids.items() if did)
 
     @property
-    def names_by_shared_did(self) -> dict[Did, tuple[str, ...]]:
-        """The DIDs that several names share, each with these names."""
-        names = group_pairs((did, name) for name, did in self.pairs)
+    def names_by_shared_did(self) -> dict[str, tuple[str, ...]]:
+        """The DIDs, without ``.tar`` and a checksum, that several names share, each with these names."""
+        names = group_pairs((strip_tar(did), name) for name, did in self.pairs)
         return {did: tuple(shared) for did, shared in names.items() if len(shared) > 1}
 
     @property

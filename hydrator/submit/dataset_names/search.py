@@ -19,7 +19,7 @@ from .lookup import (
     CompiledPattern,
     base_name,
     compile_pattern,
-    is_other_version,
+    fitting_dids,
     is_url,
     look_up_configured,
     strip_tar,
@@ -89,23 +89,12 @@ def find_in_catalogues(
         failures |= new_failures
         by_base = group_pairs((strip_tar(base_name(name_part(did))), did) for did in dids)
         for name in remaining:
-            candidates = _prefer_exact_names(name, by_base.get(strip_tar(base_name(name)), ()))
+            candidates = sorted(fitting_dids(name, by_base.get(strip_tar(base_name(name)), ())))
             if len(candidates) == 1:
                 chosen[name] = candidates[0]
             elif candidates:
-                ambiguous[name] = candidates
+                ambiguous[name] = tuple(candidates)
     return chosen, ambiguous, failures
-
-
-def _prefer_exact_names(name: str, candidates: Collection[Did]) -> tuple[Did, ...]:
-    """Return the *candidates* with exactly the last part of *name*; if there are none, all of its version.
-
-    In this comparison ``.ms`` and ``.ms.tar`` differ.
-    """
-    bases = {did: base_name(name_part(did)) for did in candidates}
-    exact = [did for did, base in bases.items() if base == base_name(name)]
-    near = [did for did, base in bases.items() if not is_other_version(base, base_name(name))]
-    return tuple(sorted(exact or near))
 
 
 def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
@@ -256,12 +245,14 @@ def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
 
 
 def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings) -> list[str]:
-    """Return the names in *known_names* and [submit].names that match, each with the folder of the glob."""
-    bases = {
-        strip_tar(base_name(name))
-        for name in known_names
-        if any(matches_base_name(form, search_glob) for form in (name, strip_tar(name.rstrip("/"))))
-    }
+    """Return the names in *known_names* and [submit].names that match, each with the folder of the glob.
+
+    The name of an archive is that of its measurement set if this matches too.
+    """
+    bases = set()
+    for base in map(base_name, known_names):
+        matching = [each for each in (strip_tar(base), base) if matches_base_name(each, search_glob)]
+        bases.update(matching[:1])
     bases |= {base_name(name) for name in settings.submit.names if matches_base_name(name, search_glob)}
     folder = search_glob.rstrip("/").rpartition("/")[0]
     return [f"{folder}/{base}" if folder else base for base in sorted(bases)]

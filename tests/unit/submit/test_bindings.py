@@ -80,6 +80,11 @@ def test_wrong_argument_is_named_with_its_value(argument, value):
     assert str(raised.value).endswith(repr(value))
 
 
+def test_limit_of_the_wait_is_refused_where_the_mode_has_none():
+    with pytest.raises(ValueError, match=r"^max_wait_seconds must be None with the mode require"):
+        job_attributes([L1], "require", max_wait_seconds=60)
+
+
 @pytest.mark.parametrize("name", ["L1", "lofar:*", "lofar:L1,lofar:L2", "a\nb:c", None, 7, b"lofar:L1", [L1]])
 def test_wrong_dataset_is_named(name):
     with pytest.raises(ValueError, match=r"^datasets.* not ") as raised:

@@ -266,6 +266,36 @@ def test_resolver_detects_two_names_for_one_dataset():
     assert found("/a/L1.ms", "/a/L1.ms", dids=["a:L1.ms"]).names_by_shared_did == {}
 
 
+@pytest.mark.parametrize(
+    "dids",
+    [
+        ("a:x/L1.MS_0000aaaa.tar", "a:x/L1.MS_1111bbbb.tar"),
+        ("a:x/L1.MS", "a:x/L1.MS_1111bbbb.tar"),
+        ("a:x/L1.MS", "a:x/L1.MS.tar"),
+    ],
+)
+def test_resolver_detects_a_measurement_set_and_its_archives(dids):
+    names = tuple(f"/here/{did.rpartition('/')[2]}" for did in dids)
+    assert found(*names, dids=dids).names_by_shared_did == {"a:x/L1.MS": names}
+    assert found(*names, dids=[dids[0], dids[1].replace("x/", "y/")]).names_by_shared_did == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "did"),
+    [
+        ("obs1/L6.MS", "a:obs1/L6.MS"),
+        ("/data/obs2/L6.MS/", "a:obs2/L6.MS"),
+        ("/data/obs3/L6.MS", "b:deep/obs3/L6.MS_76a2361e.tar"),
+        ("/data/b/L6.MS", "b:L6.MS"),
+        ("/data/L6.MS", None),
+        ("/data/obs3/L6.MS_11111111.tar", None),
+    ],
+)
+def test_folder_decides_between_datasets_of_one_name(name, did):
+    held = ["a:obs1/L6.MS", "a:obs2/L6.MS", "b:deep/obs3/L6.MS_76a2361e.tar", "b:L6.MS"]
+    assert chosen(found(name, dids=held)) == (did,)
+
+
 def test_wildcards_in_a_name_are_escaped_in_catalogue_queries():
     assert chosen(found("L[1].ms", names={"L[1].ms": "a:x"}, dids=["a:x"])) == ("a:x",)
     assert chosen(found("L*.ms", dids=["a:L1.ms"])) == (None,)
@@ -307,6 +337,26 @@ def test_glob_searches_the_default_scope_before_other_scopes():
 
 def test_glob_that_matches_nothing_stays_empty():
     assert expanded("/d/M*.ms", dids=["lofar:L1_SB001.ms"]).catalogue_matches == {"/d/M*.ms": []}
+
+
+@pytest.mark.parametrize(
+    ("search", "names"),
+    [
+        ("/d/L13*.tar", ["L13_SB0.MS_76a2361e.tar"]),
+        ("L2_*_aaaaaaaa.tar", ["L2_SB0.MS_aaaaaaaa.tar"]),
+        ("/d/L13*", ["L13_SB0.MS"]),
+        ("/d/L2_*.MS", ["L2_SB0.MS"]),
+    ],
+)
+def test_glob_for_archives_gives_the_archives_that_matched(search, names):
+    held = [
+        "a:L13_SB0.MS",
+        "a:L13_SB0.MS_76a2361e.tar",
+        "a:L2_SB0.MS_aaaaaaaa.tar",
+        "a:L2_SB0.MS_bbbbbbbb.tar",
+    ]
+    folder = "/d/" * search.startswith("/d/")
+    assert expanded(search, dids=held).names == tuple(f"{folder}{name}" for name in names)
 
 
 def test_glob_matches_names_of_the_names_table():

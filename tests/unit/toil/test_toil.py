@@ -300,6 +300,12 @@ def test_run_dataset_is_found_by_the_last_part_of_its_name():
     assert found([directory("/d/L2.ms")], run[:2]) == run[1:2]
 
 
+def test_run_dataset_of_one_name_with_others_is_found_by_its_folder():
+    run = ("x:obs1/L6.ms", "x:obs2/L6.ms")
+    for inputs in (directory("file:///d/obs2/L6.ms"), "msin=/d/obs2/L6.ms/"):
+        assert find_required_dids(inputs, NamingRules(), run) == run[1:]
+
+
 def test_names_precede_patterns_and_get_the_default_scope(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text(

@@ -326,7 +326,7 @@ def _check_resolution(
     if options.least_share is not None:
         resolution = _leave_out_absent(resolution, options.least_share, problems_of_mode)
     duplicates = [
-        f"{' and '.join(names)}: these are the same dataset, {did}, and Rapthor would read it twice"
+        f"{' and '.join(names)}: these are the same measurement set, {did}, and Rapthor would read it twice"
         for did, names in resolution.names_by_shared_did.items()
     ]
     notices, problems = _describe_failures(resolution.unreachable_catalogues), resolution.problems
