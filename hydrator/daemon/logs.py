@@ -32,12 +32,9 @@ def ongoing_failures(fields: Mapping[str, Any]) -> dict[str, str]:
     for kind in _FAILURE_KEYS:
         value = fields.get(kind)
         parts = value.items() if isinstance(value, Mapping) else [("", value)] if value else []
-        failures |= {f"{kind}: {name}" if name else kind: _mask_numbers(reason) for name, reason in parts}
+        for name, reason in parts:
+            failures[f"{kind}: {name}" if name else kind] = re.sub(r"\d+([.,]\d+)*", "#", str(reason))
     return failures
-
-
-def _mask_numbers(reason: object) -> str:
-    return re.sub(r"\d+([.,]\d+)*", "#", str(reason))
 
 
 def _escape_unprintable(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -18,8 +18,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from hydrator.domain.ads import contract
@@ -507,7 +505,7 @@ def _plausible_generation(generation: int, now: datetime) -> int:
 def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]]:
     """Return, by site, the datasets of jobs for whose set the site's ad has no room."""
     return {
-        site: frozenset(chain.from_iterable(map(attrgetter("dids"), draft.omitted_entries)))
+        site: frozenset(did for entry in draft.omitted_entries for did in entry.dids)
         for site, draft in drafts.items()
         if draft.omitted_entries
     }
@@ -551,7 +549,7 @@ def _draft(
     rows = facts.facts
     sets = write_set_lines(facts, snapshot, demand, names, budget)
     rest = replace(budget, ad_bytes=budget.ad_bytes - sets.size_bytes)
-    demanded_dids = chain.from_iterable(map(attrgetter("dids"), sets.here))
+    demanded_dids = (did for entry in sets.here for did in entry.dids)
     listed, is_complete = choose_datasets(rows, demanded_dids, rest, facts.as_of)
     content = render_content(
         site,

@@ -34,7 +34,7 @@ commit;
 def connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, check_same_thread=False)
     try:
-        db.text_factory = _decode_text
+        db.text_factory = bytes.decode  # its error is a ValueError, not an sqlite3.Error
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         _check_integrity(db, path)
@@ -70,7 +70,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
         try:
-            db.text_factory = _decode_text
+            db.text_factory = bytes.decode  # its error is a ValueError, not an sqlite3.Error
             _check_version(db, path, least=SCHEMA_VERSION)
         except BaseException:
             db.close()
@@ -79,11 +79,6 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         advice = "a daemon that starts renames a damaged state, and begins a new one"
         raise StateUnreadable(f"{path} is not a readable state ({error}); {advice}") from error
     return db
-
-
-def _decode_text(stored: bytes) -> str:
-    """Decode *stored*; raise UnicodeDecodeError, not an sqlite3.Error, if it is not UTF-8."""
-    return stored.decode()
 
 
 def _check_integrity(db: sqlite3.Connection, path: Path) -> None:

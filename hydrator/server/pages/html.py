@@ -57,33 +57,28 @@ def build_bar(counts: Mapping[str, int]) -> list[tuple[str, float, float]]:
     return parts
 
 
-def _build_environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=True,
-        auto_reload=False,
-        keep_trailing_newline=True,
-        lstrip_blocks=True,
-        trim_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters |= {
-        "utc": _to_time,
-        "source": lambda row, now: describe_provenance(provenance_from_row(row), now),
-        "age": format_age,
-        "short_age": format_short_age,
-        "bytes": format_bytes,
-        "count": format_count,
-        "duration": format_duration,
-        "share": format_share,
-        "percent": format_percent,
-        "thousands": "{:,}".format,
-        "shell_quote": shlex.quote,
-    }
-    return environment
-
-
-_ENVIRONMENT: Final = _build_environment()
+_ENVIRONMENT: Final = Environment(
+    loader=PackageLoader(__package__),
+    autoescape=True,
+    auto_reload=False,
+    keep_trailing_newline=True,
+    lstrip_blocks=True,
+    trim_blocks=True,
+    undefined=StrictUndefined,
+)
+_ENVIRONMENT.filters |= {
+    "utc": _to_time,
+    "source": lambda row, now: describe_provenance(provenance_from_row(row), now),
+    "age": format_age,
+    "short_age": format_short_age,
+    "bytes": format_bytes,
+    "count": format_count,
+    "duration": format_duration,
+    "share": format_share,
+    "percent": format_percent,
+    "thousands": "{:,}".format,
+    "shell_quote": shlex.quote,
+}
 for _name in _ENVIRONMENT.list_templates(extensions=["html"]):
     _ENVIRONMENT.get_template(_name)  # compiled now, so that no reader waits for it
 
