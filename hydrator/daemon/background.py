@@ -25,7 +25,7 @@ from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError, StateError
 from hydrator.domain.model import Did, Unseen
 from hydrator.domain.network import TransferLog, TransferLogAnswer
-from hydrator.domain.ports import MAX_LOAD_AGE, EndedJobsAnswer, MergeResult, MergeSlots, PoolReader
+from hydrator.domain.ports import MAX_LOAD_AGE, EndedJobsAnswer, MergeSlots, PoolReader
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 from hydrator.reconcile.rates import RateTable, select_samples
 from hydrator.state.reports import MAX_AGE, NETWORK_REPORT, NetworkRecord, SourceStatus, add_hour, load_hours
@@ -291,16 +291,13 @@ class PoolEdits(BackgroundWorker):
             self._schedule_every(runtime, "merge", interval, self._merge, merger.run_once, settings.sites)
 
     def _merge(self, merge: MergeSlots, sites: SitesSettings) -> None:
-        """Merge the site ads into slots without a hook."""
+        """Merge the site ads into slots without a hook; log a refusal when it begins, and when it ends."""
         ads = {site: ad for site, ad in self._context.state.ads.items() if not sites.is_retired(site)}
         results = merge(ads, sites.is_retired)
         self._metrics.record_merge(results)
-        for collector, result in results.items():
-            self._log_merge_state(collector, result)
-
-    def _log_merge_state(self, collector: str, result: MergeResult) -> None:
-        """Log once why a collector refuses the slot merge, and once that the collector accepts it again."""
-        if result.error and self._failing_collectors.begin(collector):
-            _log.error("collector refused the slot merge", collector=collector, why=result.error)
-        elif not result.error and self._failing_collectors.end(collector):
+        errors = {collector: result.error for collector, result in results.items() if result.error}
+        new, ended = self._failing_collectors.replace(errors)
+        for collector in sorted(new):
+            _log.error("collector refused the slot merge", collector=collector, why=errors[collector])
+        for collector in ended:
             _log.info("collector accepts the slot merge again", collector=collector)

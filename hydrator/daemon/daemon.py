@@ -158,10 +158,10 @@ class Daemon:
         self.start()
         state_dir = str(self._context.settings.daemon.state_dir)
         _log.info("running", version=__version__, http=self._http.get_url(), state=state_dir)
-        self._service_manager.notify_ready()
+        self._service_manager.notify("READY=1")
         end = self._wait_for_end()
         if end != "reload":
-            self._service_manager.notify_stopping()
+            self._service_manager.notify("STOPPING=1")
         is_drained = self.stop()
         _log.info("reloading" if end == "reload" else "stopped")
         if not is_drained:
@@ -181,7 +181,7 @@ class Daemon:
             if not problems:
                 break
             _log.error("reload refused, the old configuration stays", problems=problems)
-            self._service_manager.notify_ready()
+            self._service_manager.notify("READY=1")
         return end
 
     def start(self) -> None:
@@ -265,7 +265,7 @@ class Daemon:
         """Send the watchdog a keep-alive, unless the schedule hangs; log once that the schedule hangs."""
         reason = self._watchdog.hang_reason()
         if reason is None:
-            self._service_manager.notify_alive()
+            self._service_manager.notify("WATCHDOG=1")
         elif not self._is_hung:
             _log.error("daemon hangs", why=reason)
             self._service_manager.set_status(f"daemon hangs: {reason}")

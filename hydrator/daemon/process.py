@@ -59,27 +59,16 @@ class ServiceManager:
         """Seconds between two keep-alives: a third of the watchdog's time, so one keep-alive may be late."""
         self._is_failure_logged = False
 
-    def notify_ready(self) -> None:
-        """Report that the daemon has started or reloaded."""
-        self._send("READY=1")
-
     def notify_reloading(self) -> None:
-        """Report that a reload began; :meth:`notify_ready` reports its end."""
-        self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-
-    def notify_stopping(self) -> None:
-        """Report that the daemon stops."""
-        self._send("STOPPING=1")
-
-    def notify_alive(self) -> None:
-        """Send the watchdog a keep-alive."""
-        self._send("WATCHDOG=1")
+        """Report that a reload began; ``READY=1`` reports its end."""
+        self.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def set_status(self, text: str) -> None:
         """Set the line that ``systemctl status`` shows."""
-        self._send("STATUS=" + " ".join(text.split()))
+        self.notify("STATUS=" + " ".join(text.split()))
 
-    def _send(self, *lines: str) -> None:
+    def notify(self, *lines: str) -> None:
+        """Send *lines*: ``READY=1``, ``STOPPING=1``, the keep-alive ``WATCHDOG=1``; see sd_notify(3)."""
         if not self._address:
             return
         try:

@@ -149,7 +149,7 @@ class Reconciler:
         return build_demand(
             state.demand,
             pins=self._settings.pinned_dids,
-            matches=_all_matches(state),
+            matches=frozenset[Did]().union(*state.pattern_matches.values()),
             now=self._clock(),
             never=self._settings.publish.never,
         )
@@ -369,10 +369,6 @@ def _match_patterns(state: ReconcileState, patterns: tuple[str, ...]) -> Reconci
         for name, dids in {**dict.fromkeys(known, frozenset[Did]()), **state.pattern_matches}.items()
     }
     return replace(state, pattern_matches=matches)
-
-
-def _all_matches(state: ReconcileState) -> frozenset[Did]:
-    return frozenset[Did]().union(*state.pattern_matches.values())
 
 
 def _add_matches(state: ReconcileState, matches: Mapping[str, frozenset[Did]]) -> ReconcileState:

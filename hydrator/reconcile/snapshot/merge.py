@@ -18,7 +18,6 @@ from hydrator.domain.model import (
     DatasetState,
     Did,
     Fact,
-    Replica,
     Seen,
     Site,
     SiteFacts,
@@ -388,7 +387,8 @@ def _build_record(
     unread_facts = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
     facts: dict[Site, Fact] = {}
     for replica in seen.replicas:
-        site, fact = replica.site, _fact(replica)
+        site = replica.site
+        fact = _share_fact(replica.state, None, replica.fraction, replica.provenance, replica.storage)
         facts[site] = pick_better(facts[site], fact, read_at) if site in facts else fact
     is_complete = facts.keys() <= named_sites and facts.keys().isdisjoint(seen.unreachable_sites)
     if read_at == answered_at and is_complete and not unread_facts:
@@ -426,7 +426,3 @@ def _find_unread_sites(answer: Survey, demanded_dids: AbstractSet[Did]) -> Abstr
 
 _share_fact = lru_cache(4096)(Fact)
 """Most facts of a catalogue are equal to some others, and share one object."""
-
-
-def _fact(replica: Replica) -> Fact:
-    return _share_fact(replica.state, None, replica.fraction, replica.provenance, replica.storage)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from hydrator.domain.model import DatasetState, Did, Site, SiteFacts, to_unix
+from hydrator.domain.model import DatasetState, Site, to_unix
 from hydrator.domain.text import comma_separated
 from hydrator.reconcile.state import DatasetChange
 from hydrator.reconcile.view import SiteView, view_fact
@@ -88,7 +88,9 @@ def render_site_page(
 ) -> str:
     """Render the page of *site* with its last *changes*, newest first."""
     known = server_state.snapshot.sites.get(site.site)
-    dids = _sort_dids(known) if known else []
+    facts = known.facts if known else {}
+    # by name; those that are not complete come first
+    dids = sorted(facts, key=lambda did: (facts[did].state is DatasetState.AVAILABLE, did))
     states = site.states or {}
     return render_page(
         "site.html",
@@ -105,11 +107,6 @@ def render_site_page(
         requests=_find_requests(site.site, server_state),
         changes=changes,
     )
-
-
-def _sort_dids(known: SiteFacts) -> list[Did]:
-    """Return the datasets by name; those that are not complete come first."""
-    return sorted(known.facts, key=lambda did: (known.facts[did].state is DatasetState.AVAILABLE, did))
 
 
 def _find_requests(site: Site, server_state: ServerState) -> list[Request]:

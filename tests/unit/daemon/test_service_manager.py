@@ -54,7 +54,7 @@ def test_notify_socket_that_begins_with_an_at_sign_is_abstract():
 
 def test_without_notify_socket_nothing_is_sent():
     with capture_logs() as logs:
-        ServiceManager({}).notify_ready()
+        ServiceManager({}).notify("READY=1")
     assert logs == []
 
 
@@ -62,8 +62,8 @@ def test_without_notify_socket_nothing_is_sent():
 def test_unreachable_service_manager_is_logged_once(tmp_path):
     supervisor = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "nobody")})
     with capture_logs() as logs:
-        supervisor.notify_alive()
-        supervisor.notify_alive()
+        supervisor.notify("WATCHDOG=1")
+        supervisor.notify("WATCHDOG=1")
     assert [line["event"] for line in logs] == ["cannot notify systemd"]
 
 
