@@ -20,7 +20,7 @@ PATHS_FILE = "hydrator-paths.json"
 VERSION = 1
 _FILE_RULES = ("hash", "identity", "catalogue")
 """Rules that give a path for each file of a dataset; the other rules give one path for the dataset."""
-_ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
+ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 
 
 class StorageFolder(NamedTuple):
@@ -121,7 +121,7 @@ def unlisted_paths(areas: Iterable[StorageArea], dids: Collection[Did]) -> Paths
     A measurement set is a folder. So where Rucio knows only files, a name that is not of an archive is a
     dataset of several files: it gets no path.
     """
-    return local_paths(areas, dids, {did: () for did in dids if not did.lower().endswith(_ARCHIVE_SUFFIXES)})
+    return local_paths(areas, dids, {did: () for did in dids if not did.lower().endswith(ARCHIVE_SUFFIXES)})
 
 
 def _find_location(
@@ -191,7 +191,7 @@ def _dataset_entry(
             key: [_file_path(area, file) for file in files] for key, area in sorted(layouts.items())
         }
     sizes = [file.bytes for file in files]
-    if not any(file.did.lower().endswith(_ARCHIVE_SUFFIXES) for file in files) and None not in sizes:
+    if not any(file.did.lower().endswith(ARCHIVE_SUFFIXES) for file in files) and None not in sizes:
         # no size for archives: the wrapper would compare this size with that of the unpacked folder
         entry["bytes"] = sum(size or 0 for size in sizes)
     return entry

@@ -123,6 +123,14 @@ def test_archives_of_unknown_size_are_told_because_the_job_requests_no_disk_for_
     done = host.submit("[L1.ms, L3.ms, L4.ms]", "--disk-gb", "7")
     assert "unpacks lofar:L3.ms.tar, of unknown size: add room with --disk-gb (now 7 GB)" in done.stderr
     assert f"request_disk = {round(9e9 / 1024)}\n" in done.stdout
+    assert "reads no archives" not in done.stderr
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".tgz", ".zip", ".tar.zst", ".dppp_1ef66b9a.tar", ".TGZ"])
+def test_archive_that_the_job_does_not_unpack_is_told(host, ending):
+    (host.folder / "catalogue.toml").write_text(f'{CATALOGUE}[datasets."lofar:L3.ms{ending}"]\n')
+    done = host.submit(f"[L1.ms, L3.ms{ending}]", "--allow-unknown")
+    assert f"not lofar:L3.ms{ending}\n" in done.stderr
 
 
 def test_job_folder_has_all_files_of_the_job(host):

@@ -19,7 +19,7 @@ from hydrator.cli.output.printing import print_problems
 from hydrator.config import SubmitSettings
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.text import shorten_list
-from hydrator.submit.dataset_paths import PATHS_FILE, paths_file_text
+from hydrator.submit.dataset_paths import ARCHIVE_SUFFIXES, PATHS_FILE, paths_file_text
 from hydrator.submit.job_wrapper import OTHER_SERVICES
 from hydrator.submit.rapthor.job import (
     JOB_PARSET,
@@ -82,9 +82,17 @@ def produce_job(run: PreparedRun, command: list[str]) -> None:
 
 
 def _add_room_for_archives(run: PreparedRun) -> SubmitSettings:
-    """Return the resources that the job requests, with disk for unpacked archives."""
+    """Return the resources that the job requests, with disk for unpacked archives; name the others."""
     submit = run.settings.submit
-    archives = run.listing.archives(submit.unpack, sorted(set(run.run.dids)), run.run.sizes)
+    archives, packed = (
+        run.listing.archives(patterns, sorted(set(run.run.dids)), run.run.sizes)
+        for patterns in (submit.unpack, [f"*{ending}" for ending in ARCHIVE_SUFFIXES])
+    )
+    if unread := sorted({file.did for file in packed} - {file.did for file in archives}):
+        print_problems(
+            f"Rapthor reads no archives, and the job unpacks only tar files that [submit].unpack names, not"
+            f" {shorten_list(unread)}"
+        )
     unpacked_gb = sum(file.bytes or 0 for file in archives) / 1e9
     if unknown := [file.did for file in archives if file.bytes is None]:
         print_problems(
