@@ -112,6 +112,9 @@ command."""
 OTHER_SERVICES = re.compile(r"DASK_SCHEDULER|PREFECT_(API|SERVER|PROFILE)")
 """Variables with which Rapthor would use a scheduler, a server or a port that other runs use too."""
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+MAGIC = b"\xbe\xbe\xbe\xbe"
+SET_OR_PACKED = re.compile(r"/table\.dat\Z|/[^./][^/]*\.(ms|tgz|zip|tar|tar\.(gz|bz2|xz|zst))\Z", re.I)
+"""Paths that show a measurement set, or a file in the place of one."""
 FOLDER = "hydrator-inputs"
 """Folder in the scratch folder; HTCondor transfers no folder back that is not in the job's output list."""
 
@@ -169,8 +172,11 @@ class Dataset:
 class JobInputs:
     """The content of hydrator-paths.json: datasets, their paths at each site, and the stage-in command.
 
-    A place of a dataset at a site is one path, or pairs of a folder and the name of a layout.
+    A place of a dataset at a site is one path, or pairs of a folder and the name of a layout. The datasets of
+    a Rapthor run are measurement sets.
     """
+
+    is_rapthor = False
 
     def __init__(self, path: str) -> None:
         if not os.path.lexists(path):
@@ -270,7 +276,11 @@ def check_dataset(dataset: Dataset, place: "Any", tick: "Callable[[], object]") 
 
 
 def list_files(path: str) -> "Iterator[File]":
-    """Yield each file of the folder *path* and of the folders that links in it name, or the file *path*."""
+    """Yield each file of the folder *path* and of the folders that links in it name, or the file *path*.
+
+    The table.dat of a measurement set is yielded also if it does not exist. A measurement set has a folder
+    ANTENNA; or it is called ``*.ms``, is below *path*, and has no archives or other measurement sets.
+    """
     if not os.path.isdir(path):
         yield "", None, [path]
         return
@@ -279,7 +289,11 @@ def list_files(path: str) -> "Iterator[File]":
     for folder, folders, names in os.walk(path, onerror=raise_error, followlinks=True):
         seen.add(os.path.realpath(folder))  # a link may lead back
         folders[:] = [name for name in folders if os.path.realpath(os.path.join(folder, name)) not in seen]
-        for name in names:
+        inside = str(names + folders).lower()
+        is_set = (
+            folder != path and folder.lower().endswith(".ms") and not re.search(r"\.(ms|tar|tgz)", inside)
+        )
+        for name in {*names, "table.dat"} if is_set or "ANTENNA" in folders else names:
             file = os.path.join(folder, name)
             yield os.path.relpath(file, path), None, [file]
 
@@ -313,7 +327,7 @@ def check_files(
                     tables.setdefault(os.path.dirname(name), {})[os.path.basename(name)] = path
                     break
             missing += [problem] if problem else []
-        problems = [table_problem(tables[folder]) for folder in sorted(tables)]
+        problems = [table_problem(folder, tables) for folder in sorted(tables)]
     except (OSError, ValueError) as trouble:
         return describe(trouble), []
     if missing:
@@ -321,7 +335,8 @@ def check_files(
         return f"{len(missing)} of the dataset's {total} files cannot be read; the first: {missing[0]}", []
     if bytes_total is not None and size_found < bytes_total:
         problems.append(f"has only {size_found} of {bytes_total} bytes")
-    return next(filter(None, problems), "" if paths else "has no files"), paths
+    nothing = "" if size_found or bytes_total == 0 else "has no files or only empty ones"
+    return next(filter(None, problems), nothing), paths
 
 
 def read_file(path: str, size: "int | None") -> "tuple[str, int]":
@@ -335,28 +350,39 @@ def read_file(path: str, size: "int | None") -> "tuple[str, int]":
     return "" if size in (None, size_found) else f"{path}: has {size_found} of {size} bytes", size_found
 
 
-def table_problem(paths: "dict[str, str]") -> str:
-    """Return why a folder with the files *paths*, by name, is a broken casacore table; empty if not broken.
+def table_problem(folder: str, tables: "dict[str, dict[str, str]]") -> str:
+    """Return why *folder* of *tables* is a broken casacore table; empty if not broken.
 
-    casacore keeps the description of a table in table.dat, and the columns in table.f0, table.f0i,
-    table.f1_TSM0, … Beside rows a column file has a header, so it is not empty, except a ``_TSM`` file of
-    TiledCellStMan that has no value yet (tried with casacore 3.8). This function cannot see that a column
-    file is short.
+    *tables* has the paths of the files by folder and name. casacore keeps the description of a table in
+    table.dat, and the columns in table.f0, table.f0i, table.f1_TSM0, … or in table.mf. Beside rows a column
+    file has a header, so it is not empty, except a ``_TSM`` file of TiledCellStMan that has no value yet
+    (tried with casacore 3.8). This function cannot see that a column file is short.
     """
-    columns = sorted(name for name in paths if re.match(r"table\.f\d+(i|_TSM\d+)?\Z", name))
-    if "table.dat" not in paths:
+    paths = tables[folder]
+    columns = sorted(name for name in paths if re.match(r"table\.(f\d+(i|_TSM\d+)?|mf.*)\Z", name))
+    path = paths.get("table.dat")
+    if path is None:
         return f"{paths[columns[0]]} is data of a casacore table without table.dat" if columns else ""
-    with open(paths["table.dat"], "rb") as file:
+    with open(path, "rb") as file:
         description = file.read()
-    if not description:
-        return f"{paths['table.dat']} is empty"
-    # the description begins with a magic number, a length, "Table", a version, and the number of rows
-    is_known = description[12:17] == b"Table"
-    rows = description[21 : 29 if description[20:21] == b"\3" else 25]
-    may_lack_values = not is_known or b"TiledCellStMan" in description
-    for name in columns if any(rows) or not is_known else ():
-        if not os.stat(paths[name]).st_size and not ("_TSM" in name and may_lack_values):
+    is_table = description[:4] in (b"", MAGIC) or columns or os.path.join(folder, "ANTENNA") in tables
+    if not is_table:
+        return ""  # the file of another program
+    # the description begins with a magic number, its length, "Table", a version, and the number of rows
+    length = int.from_bytes(description[4:8], "big")
+    if description[:4] + description[12:17] != MAGIC + b"Table" or len(description) - 4 < length:
+        return f"{path} is empty, cut or not the description of a casacore table"
+    rows = any(description[21 : 29 if description[20:21] == b"\3" else 25])
+    for name in columns if rows else ():
+        if not os.stat(paths[name]).st_size and not ("_TSM" in name and b"TiledCellStMan" in description):
             return f"{paths[name]} is empty, and the table has rows"
+    # a table that refers to rows of others, or is in memory, has no column files
+    if rows and not columns and not re.search(b"(Ref|Concat)Table|MemoryStMan", description):
+        return f"{path} describes rows, but there is no column file"
+    # the names of the subtables; casacore never needs SORTED_TABLE
+    for name in re.findall(r"\./\./(?!SORTED_TABLE)(\w+)", description.decode("latin-1")):
+        if "table.dat" not in tables.get(os.path.join(folder, name), {}):
+            return f"{path} has a subtable {name}, which is missing"
     return ""
 
 
@@ -381,10 +407,10 @@ class Archive:
         Raises:
             WrapperError: the archive is not a tar file that can be unpacked.
         """
-        sizes = [member.size if member.isreg() else 1 for _, member, _ in self._members()]
-        if not sizes:
-            raise self._miss("is empty")
-        return sum((size + 4095) // 4096 * 4096 for size in sizes)
+        members = [(name, member.size if member.isreg() else 1) for _, member, name in self._members()]
+        if not any(os.path.basename(name) == "table.dat" for name, _ in members):
+            raise self._miss("has no measurement set")
+        return sum((size + 4095) // 4096 * 4096 for _, size in members)
 
     def unpack(self, folder: str) -> None:
         """Unpack the members of the archive into *folder*; never replace an existing file.
@@ -399,8 +425,7 @@ class Archive:
             content = tar.extractfile(member)
             if content is None:
                 continue
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(path, flags, 0o666), "wb") as copy:
+            with open(path, "xb") as copy:  # follows no link
                 shutil.copyfileobj(content, copy, 1 << 20)
                 if copy.tell() != member.size:
                     raise self._miss(f"is incomplete: it ends within its member {name!r:.200}")
@@ -427,11 +452,10 @@ class Archive:
                     yield tar, member, require_below(name)
                 else:
                     raise ValueError(f"it has more than {self.max_members} members, which is the limit")
-                with open(self.path, "rb") as file:
-                    file.seek(tar.offset)
-                    # tarfile mistakes a damaged header for the end of the archive
-                    if file.read(512) != b"\0" * 512:
-                        raise ValueError(f"it is damaged or breaks off at byte {tar.offset}")
+                tar.fileobj.seek(tar.offset)
+                # tarfile mistakes a damaged header for the end of the archive
+                if tar.fileobj.read(512) != b"\0" * 512:
+                    raise ValueError(f"it is damaged or breaks off at byte {tar.offset}")
         except (tarfile.TarError, EOFError, ValueError) as trouble:
             raise self._miss(f"is not a tar file that can be unpacked: {trouble}") from trouble
 
@@ -449,10 +473,9 @@ def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") ->
         sources = [(name, os.path.join(paths[0], name)) for name in sorted(os.listdir(paths[0]))]
         if not any(is_packed(path, name, patterns) for name, path in sources):
             sources = [(dataset.safe_basename, paths[0])]
-    elif len(paths) == len(dataset.files):
-        sources = [(name, path) for (name, _), path in zip(dataset.files, paths)]
     else:
-        sources = [(os.path.basename(path), path) for path in paths]
+        names = [name for name, _ in dataset.files]
+        sources = list(zip(names if len(names) == len(paths) else map(os.path.basename, paths), paths))
     return [
         (name, path, Archive(path, dataset.did) if is_packed(path, name, patterns) else None)
         for name, path in sources
@@ -472,7 +495,8 @@ def build_dataset_folders(job: JobInputs, found: "list[list[str]]", scratch: str
     file or folder, and not an archive, stays at its original path.
 
     Raises:
-        WrapperError: an archive cannot be unpacked.
+        WrapperError: an archive cannot be unpacked, what it unpacks to is broken, or a dataset of a
+            Rapthor run does not consist of measurement sets.
         OSError: the scratch folder has too little space.
     """
     entries = [list_entries(each, paths, job.unpack_patterns) for each, paths in zip(job.datasets, found)]
@@ -481,7 +505,18 @@ def build_dataset_folders(job: JobInputs, found: "list[list[str]]", scratch: str
     if needed > free:
         text = f"unpacking needs {needed} bytes, but {scratch} has only {free}: request more disk"
         raise OSError(errno.ENOSPC, text)
-    return [build_dataset_folder(dataset, each, scratch) for dataset, each in zip(job.datasets, entries)]
+    ready = [build_dataset_folder(dataset, each, scratch) for dataset, each in zip(job.datasets, entries)]
+    for dataset, path, each in zip(job.datasets, ready, entries):
+        is_unpacked = any(archive for _, _, archive in each)
+        problem = check_files(list_files(path), None, int)[0] if is_unpacked else ""
+        for table in measurement_sets(path) or [path] if job.is_rapthor and not problem else ():
+            if not os.path.isfile(os.path.join(table, "ANTENNA", "table.dat")):
+                problem = (
+                    f"{table} is neither a measurement set with antennas nor a tar file that `unpack` names"
+                )
+        if problem:
+            raise WrapperError(f"{dataset.did} ({each[0][1]}: {problem})", RETRY_STATUS, dataset.did)
+    return ready
 
 
 def build_dataset_folder(dataset: Dataset, entries: "list[Entry]", scratch: str) -> str:
@@ -501,25 +536,22 @@ def build_dataset_folder(dataset: Dataset, entries: "list[Entry]", scratch: str)
     except (FileExistsError, NotADirectoryError) as trouble:
         text = f"{dataset.did} (two of its files have the same name: {trouble.filename})"
         raise WrapperError(text, RETRY_STATUS, dataset.did) from trouble
-    inside = os.listdir(folder)
-    alone = os.path.join(folder, inside[0]) if archives and len(inside) == 1 else folder
-    for each in measurement_sets(alone) if archives else ():
-        problem, _ = check_files(list_files(each), None, int)
-        if problem:
-            text = f"{dataset.did} (unpacked from {entries[0][1]}, {os.path.basename(each)}: {problem})"
-            raise WrapperError(text, RETRY_STATUS, dataset.did)
-    return alone
+    sets = measurement_sets(folder) if len(archives) == len(entries) == 1 else []
+    return sets[0] if len(sets) == 1 else folder
 
 
 def measurement_sets(path: str) -> "list[str]":
-    """Return the measurement sets in the folder *path*.
+    """Return the outermost casacore tables in the folder *path*, which may be a table itself.
 
-    If *path* is a measurement set itself, or contains no measurement set, return *path* alone.
+    A file in the place of a measurement set, such as an archive, is in the list too.
     """
-    if not os.path.isdir(path) or os.path.exists(os.path.join(path, "table.dat")):
-        return [path]
-    inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
-    return [each for each in inside if os.path.exists(os.path.join(each, "table.dat"))] or [path]
+    files = [file for _, _, (file,) in list_files(path) if SET_OR_PACKED.search(file)]
+    found = []  # type: list[str]
+    # with a slash at its end, a table comes just before its subtables
+    for each in sorted(re.sub(r"table\.dat\Z", "", file) for file in files):
+        if not (found and found[-1].endswith("/") and each.startswith(found[-1])):
+            found.append(each)
+    return [each.rstrip("/") for each in found]
 
 
 def make_folder(scratch: str, *names: str) -> str:
@@ -932,6 +964,7 @@ def start(options: "dict[str, str]", command: "list[str]", environ: "Environ") -
     scratch = environ.get("_CONDOR_SCRATCH_DIR") or os.getcwd()
     job = JobInputs(options.get("--paths") or os.path.join(scratch, "hydrator-paths.json"))
     site = options["--site"] = options.get("--site") or find_site(job.site_keys, environ)
+    job.is_rapthor = "--parset" in options
     paths = locate_datasets(job, site, scratch, environ)
     pairs = list(zip(job.datasets, paths))[::-1]  # of two datasets with one name, the first counts
     variables = {name: path for dataset, path in pairs for name in dataset.variables}

@@ -12,6 +12,7 @@ import pytest
 
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
+from tests.tables import write
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -38,8 +39,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
             f'[[storage]]\nsite = "{site.name}"\nprefix = "{disks}"\nrule = "name"\n' for site in SITES
         )
         for name in ("both.ms", "cores.ms", "many.ms"):
-            (disks / "lofar" / name).mkdir(parents=True)
-            (disks / "lofar" / name / "table.dat").write_text(name)
+            write(disks / "lofar" / name)
         everywhere = dict.fromkeys(("GPU", "CPU"), "available")
         catalogue.hold(
             {

@@ -21,6 +21,7 @@ from testbed.files import write_program
 from testbed.processes import run_program
 from testbed.rapthor import examples, python
 from tests.parts import needs
+from tests.tables import write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -52,10 +53,10 @@ class Slot:
         self.scratch = folder / "scratch"
         self.cores, self.gigabytes = cores, memory // 1024
         tools = folder / "bin"
-        for each in (self.scratch, tools, folder / "a.ms", folder / "b.ms"):
+        for each in (self.scratch, tools):
             each.mkdir()
         for name in ("a.ms", "b.ms"):
-            (folder / name / "table.dat").write_text(name)
+            write(folder / name)
         write_program(tools / "concat_ms.py", CONCATENATE)
         for name in ("toil-cwl-runner", "_toil_worker"):  # built elsewhere, so they name another Python
             _, _, program = (python().parent / name).read_text().partition("\n")

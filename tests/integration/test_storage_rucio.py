@@ -14,11 +14,12 @@ from adapters.rucio.file_lists import RucioFileLister
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetFile, Did
 from testbed.processes import run_program
+from tests.tables import table, write
 
 pytestmark = pytest.mark.rucio
 
 NUMBERS = itertools.count()
-PARTS = {"table.dat": "main table", "ANTENNA/table.dat": "antennas"}
+PARTS = {"table.dat": table(0), "ANTENNA/table.dat": b"antennas"}
 
 
 class Tree:
@@ -58,11 +59,11 @@ class Tree:
     def did(self, name: str) -> Did:
         return Did(f"{self.scope}:{name}")
 
-    def item(self, name: str, dataset: str, rse: str, content: str | Path) -> dict[str, object]:
+    def item(self, name: str, dataset: str, rse: str, content: bytes | Path) -> dict[str, object]:
         """Return an item for Rucio's upload: a file and the dataset that it belongs to."""
         path = content if isinstance(content, Path) else self.source / name.replace("/", "_")
-        if isinstance(content, str):
-            path.write_text(content)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
         item = {
             "path": str(path), "rse": rse, "did_scope": self.scope, "did_name": name,
             "dataset_scope": self.scope, "dataset_name": dataset,
@@ -87,9 +88,7 @@ def tree(rucio_server, tmp_path_factory) -> Iterator[Tree]:
         for part, content in PARTS.items()
     ]
     measurement_set = made.source / "L1_abc.MS"
-    (measurement_set / "ANTENNA").mkdir(parents=True)
-    (measurement_set / "table.dat").write_text("main table")
-    (measurement_set / "ANTENNA" / "table.dat").write_text("antennas")
+    write(measurement_set, PARTS)
     for dataset, rse in (("packed.ms", made.hashed), ("packed-free.ms", made.free)):
         packed = made.source / f"{dataset}.tar"
         with tarfile.open(packed, "w") as tar:

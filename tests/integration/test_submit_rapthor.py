@@ -20,6 +20,7 @@ from testbed.files import write_program
 from testbed.installation import Installation, ListedCatalogue, run_hydrator
 from testbed.pool import UIDS, Pool
 from testbed.rapthor import example
+from tests.tables import write
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -58,9 +59,7 @@ class Sized(ListedCatalogue):
         """Have the catalogue list it at *sites*, whose disks have it."""
         self.add(f"lofar:{name}", size, **dict.fromkeys(sites, "available"))
         for site in sites:
-            folder = self.disk(site) / "lofar" / name
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "table.dat").write_text(name)
+            write(self.disk(site) / "lofar" / name)
 
     def disk(self, site: str) -> Path:
         return self._pool.shared / "disks" / site
@@ -145,7 +144,7 @@ def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, fo
     installed.catalogue.put("part_2.ms", 100, "UK")
     installed.catalogue.put("part_3.ms", 9_000, "AU")
     for name in ("part_1.ms", "part_2.ms"):
-        (installed.catalogue.disk("lake") / f"lofar:{name}" / name / "table.dat").mkdir(parents=True)
+        write(installed.catalogue.disk("lake") / f"lofar:{name}" / name)
     options = (
         "--mode",
         "wait",
@@ -178,7 +177,7 @@ def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, fo
 
 def test_run_without_a_site_waits_and_then_fetches_its_data(installed, folder):
     installed.catalogue.put("far_1.ms", 100)
-    (installed.catalogue.disk("lake") / "lofar:far_1.ms" / "far_1.ms" / "table.dat").mkdir(parents=True)
+    write(installed.catalogue.disk("lake") / "lofar:far_1.ms" / "far_1.ms")
     options = ("--mode", "wait", "--max-wait", "10", "--config", str(staging(installed)))
     job = installed.pool.submit_file(prepare(installed, folder, "far_1.ms", *options))
     assert len(installed.pool.ran_at(job)) == 1

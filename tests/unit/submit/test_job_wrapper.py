@@ -22,6 +22,7 @@ from testbed.files import write_program
 from testbed.patience import wait_for
 from testbed.processes import is_running, run_program
 from tests.command_line import run_hydrator
+from tests.tables import MEASUREMENT_SET, write
 
 pytestmark = pytest.mark.outside
 
@@ -67,11 +68,10 @@ class Node:
         }
         (self.scratch / "hydrator-paths.json").write_text(json.dumps(body))
 
-    def holds(self, name: str, content: str = "data") -> Path:
-        """A measurement set: a folder with a file in it."""
-        (self.storage / name).mkdir(parents=True)
-        (self.storage / name / "table.dat").write_text(content)
-        return self.storage / name
+    def holds(self, name: str, content: str = "") -> Path:
+        """A measurement set, or a folder with *content* in a file of another program."""
+        files = {"table.dat": content.encode()} if content else MEASUREMENT_SET
+        return write(self.storage / name, files)
 
     def takes_what_it_holds(self) -> None:
         self.takes("lofar:L1.ms")
@@ -375,9 +375,9 @@ def test_path_with_non_ascii_letters_is_found_in_any_locale(node):
     node.takes("lofar:L1.ms", sites={"UK": {"lofar:L1.ms": str(node.storage / "é.ms")}})
     node.holds("é.ms")
     (node.scratch / "run.parset").write_bytes(PARSET)
-    words = ("--parset", "run.parset", "sh", "-c", 'cat "$INPUT_1/table.dat" "$0"', "run.parset")
+    words = ("--parset", "run.parset", "sh", "-c", 'cat "$INPUT_1/table.f0" "$0"', "run.parset")
     done = node.run(*words, LC_ALL="C")
-    assert done.stdout.startswith("data[global]")
+    assert done.stdout.startswith("x[global]")
     assert '/é.ms"]' in done.stdout
 
 

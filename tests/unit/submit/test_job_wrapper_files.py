@@ -1,5 +1,7 @@
 """Job wrapper with datasets of files: at a storage element in Rucio's layout, or in archives."""
 
+import json
+import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +15,7 @@ from hydrator.submit.dataset_paths import hash_path, local_paths, paths_file_tex
 from testbed.processes import run_program
 from tests.archives import tar_of
 from tests.pythons import pythons
+from tests.tables import below, table, write
 from tests.unit.submit.test_job_wrapper import PARSET, Node
 
 pytestmark = pytest.mark.outside
@@ -65,16 +68,16 @@ def element(tmp_path: Path) -> Iterator[Element]:
     element.close()
 
 
-WHOLE = {"L1.MS": None, "L1.MS/table.dat": b"table", "L1.MS/ANTENNA/table.dat": b"antennas"}
+WHOLE = {"L1.MS": None, **below("L1.MS")}
 
 # ------------------------------------------------------------------------------------- files of a dataset
 
 
 def test_dataset_of_several_files_becomes_a_folder_of_links(element):
-    element.has(L1, {"lofar:L1.ms/table.dat": b"one\n", "lofar:L1.ms/ANTENNA/table.dat": b"two\n"})
+    element.has(L1, {"lofar:L1.ms/table.dat": b"one\n", "lofar:L1.ms/FIELD/table.dat": b"two\n"})
     element.ready()
     done = element.run(*SHOW)
-    assert (done.returncode, done.stdout) == (0, "./ANTENNA/table.dat\n./table.dat\ntwo\none\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "./FIELD/table.dat\n./table.dat\ntwo\none\n"), done.stderr
     link = next(element.scratch.glob("hydrator-inputs/*/L1.ms/table.dat"))
     assert str(link.readlink()) == str(element.storage / hash_path("lofar:L1.ms/table.dat"))
 
@@ -87,13 +90,76 @@ def test_dataset_of_one_file_is_that_file(element):
 
 
 def test_parset_lists_each_measurement_set_of_a_dataset(element):
-    files = {f"lofar:obs/{ms}/table.dat": b"x" for ms in ("b.ms", "a.ms")}
-    element.has("lofar:obs", files)
+    element.has("lofar:obs", {**below("lofar:obs/b.ms"), **below("lofar:obs/a.ms")})
     element.ready("lofar:obs")
     (element.scratch / "run.parset").write_bytes(PARSET)
     done = element.run("--parset", "run.parset", "--", "cat", "run.parset")
     folder = next(element.scratch.glob("hydrator-inputs/*/obs"))
     assert f'["{folder}/a.ms", "{folder}/b.ms"]' in done.stdout, done.stderr
+
+
+LISTED = ("--parset", "run.parset", "--", "sh", "-c", "sed -n 's/^input_ms = //p' run.parset")
+UNPACKED = ["*.ms.tar", "*.ms_*.tar"]
+A = below("a.ms")
+
+
+@pytest.mark.parametrize(
+    ("files", "sets"),
+    [
+        ({**A, **below("x/y/b.MS"), "a.ms.md5": b"x"}, ["a.ms", "x/y/b.MS"]),
+        ({**below("a.ms-2"), **A, **below("b")}, ["a.ms-2", "a.ms", "b"]),
+        ({"a.ms.tar": tar_of(below("data/scratch/SB1"))}, ["data/scratch/SB1"]),
+        (
+            {"a.ms.tar": tar_of({**A, "._a.ms": b"x"}), "b.ms.tar": tar_of(below("x/b.ms"))},
+            ["a.ms", "x/b.ms"],
+        ),
+    ],
+)
+def test_rapthor_gets_each_measurement_set_however_deep(element, files, sets):
+    write(element.storage / "obs", files)
+    element.takes("lofar:obs", unpack=UNPACKED)
+    (element.scratch / "run.parset").write_bytes(PARSET)
+    done = element.run(*LISTED)
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout)
+    assert [re.sub(r".*/obs/", "", path) for path in listed] == sets
+    assert all(Path(path, "ANTENNA", "table.dat").exists() for path in listed)
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({**A, "b.MS": None}, "obs/b.MS/table.dat: No such file"),
+        ({**A, "b.MS/lost": b"x"}, "obs/b.MS/table.dat: No such file"),
+        ({**A, **below("b.MS", r"table")}, "obs/b.MS/table.dat: No such file"),
+        ({**A, **below("SB1", r"table")}, "obs/SB1/table.dat: No such file"),
+        ({**A, **below("SB1", r"ANTENNA")}, "obs/SB1/table.dat has a subtable ANTENNA"),
+        ({**A, "b/table.dat": table(0)}, "obs/b is neither a measurement set nor"),
+        *(
+            ({**A, name: b"<html>"}, f"obs/{name} is neither a measurement set with antennas nor a tar file")
+            for name in ("b.MS", "b.MS.tar.gz", "x/b.MS.dppp_1ef66b9a.tar", "b.ZIP", "b.tar.zst", "b.tgz")
+        ),
+        ({**A, "b.MS": b""}, "obs/b.MS is neither"),
+        ({"README": b"x"}, "obs is neither"),
+        (
+            {"a.ms.tar": tar_of(A), "b.ms_1.tar": tar_of({"README": b"x"})},
+            "b.ms_1.tar has no measurement set",
+        ),
+        ({"a.ms.tar": tar_of({**A, "b.ms": None})}, "b.ms/table.dat: No such file"),
+        (b"", "has no files or only empty ones"),
+        (b"<html>", "obs is neither"),
+    ],
+)
+def test_anything_in_the_place_of_a_measurement_set_is_a_miss_for_rapthor(element, files, told):
+    if isinstance(files, bytes):
+        (element.storage / "obs").write_bytes(files)
+    else:
+        write(element.storage / "obs", files)
+    element.takes("lofar:obs", unpack=UNPACKED)
+    (element.scratch / "run.parset").write_bytes(PARSET)
+    done = element.run(*LISTED)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (85, "", 1)
+    assert told in done.stderr
 
 
 def test_files_of_one_dataset_may_be_in_two_storage_elements_of_a_site(element):
@@ -158,24 +224,20 @@ def miss(element: Element, *, size: int | None = None) -> str:
 
 def test_check_reads_every_file_of_a_folder(element):
     path = element.holds("L1.ms")
-    (path / "ANTENNA").mkdir()
-    (path / "ANTENNA" / "table.dat").write_text("antennas")
     assert miss(element) == ""
-    (path / "ANTENNA" / "table.f0").symlink_to("gone")
-    error = f"1 of the dataset's 3 files cannot be read; the first: {path}/ANTENNA/table.f0: No such file"
+    (path / "ANTENNA" / "table.f1").symlink_to("gone")
+    error = f"1 of the dataset's 5 files cannot be read; the first: {path}/ANTENNA/table.f1: No such file"
     assert error in miss(element)
 
 
 def test_folder_behind_a_link_is_checked_too_and_a_link_back_ends(element):
     path = element.holds("L1.ms")
-    antenna = element.storage / "antenna"
-    antenna.mkdir()
-    (antenna / "table.dat").write_bytes(table(9))
+    antenna = (path / "ANTENNA").rename(element.storage / "antenna")
     (path / "ANTENNA").symlink_to(antenna)
     for folder in (path, antenna):
         (folder / "back").symlink_to(path)
     assert miss(element) == ""
-    (antenna / "table.f0").touch()
+    (antenna / "table.f0").write_bytes(b"")
     assert f"{path}/ANTENNA/table.f0 is empty, and the table has rows" in miss(element)
 
 
@@ -191,15 +253,6 @@ def test_folder_with_too_few_bytes_is_a_miss(element):
     element.holds("L1.ms", "12345")
     assert miss(element, size=5) == ""
     assert "has only 5 of 6 bytes" in miss(element, size=6)
-
-
-def table(rows: int | None, manager: str = "StandardStMan", version: int = 2) -> bytes:
-    """The begin of a table.dat as casacore 3.8 writes it; with None another text."""
-    if rows is None:
-        return b"text"
-    count = rows.to_bytes(8 if version == 3 else 4, "big")
-    name = b"\0\0\0\x05Table" + version.to_bytes(4, "big")
-    return b"\xbe\xbe\xbe\xbe\0\0\x03\x35" + name + count + b"\0\0\0\1\0\0\0\x0aPlainTable" + manager.encode()
 
 
 def test_empty_column_file_is_seen_where_no_sizes_are_known(element):
@@ -219,12 +272,10 @@ def test_archive_is_unpacked_and_the_parset_lists_its_content(element):
     element.has(L1, {"lofar:L1_abc.ms.tar": tar_of(WHOLE)})
     element.ready()
     (element.scratch / "run.parset").write_bytes(PARSET)
-    done = element.run(
-        "--parset", "run.parset", "--", "sh", "-c", 'cat $0 "$INPUT_1/table.dat"', "run.parset"
-    )
+    done = element.run("--parset", "run.parset", "--", "sh", "-c", 'cat $0 "$INPUT_1/table.f0"', "run.parset")
     unpacked = next(element.scratch.glob("hydrator-inputs/*/L1.ms/L1.MS"))
     assert f'input_ms = ["{unpacked}"]' in done.stdout, done.stderr
-    assert done.stdout.endswith("table")
+    assert done.stdout.endswith("\nx")
 
 
 def test_archives_are_unpacked_next_to_links_to_other_files(element):
@@ -239,15 +290,15 @@ def test_archive_at_a_single_path_is_unpacked(element):
     element.area("", rule="name")
     element.put(element.storage / "lofar" / "L1.ms.tar", tar_of({"./": None, **WHOLE}))
     element.ready("lofar:L1.ms.tar")
-    assert element.run("cat", "$INPUT_1/table.dat").stdout == "table"
+    assert element.run("cat", "$INPUT_1/table.f0").stdout == "x"
 
 
 def test_archive_in_a_fetched_folder_is_unpacked(element):
     source = element.scratch.parent / "source.ms.tar"
     source.write_bytes(tar_of(WHOLE))
     element.ready(stage_in=f"sh -c 'cp {source} $0' {{path}}")
-    done = element.run("cat", "$INPUT_1/table.dat")
-    assert (done.returncode, done.stdout) == (0, "table"), done.stderr
+    done = element.run("cat", "$INPUT_1/table.f0")
+    assert (done.returncode, done.stdout) == (0, "x"), done.stderr
 
 
 def test_archive_is_not_unpacked_without_unpack_patterns(element):
@@ -277,30 +328,34 @@ BAD = {
     "a hard link": (tar_of(WHOLE, link("out", "/etc/passwd", tarfile.LNKTYPE)), "neither file nor folder"),
     "a device": (tar_of(WHOLE, device("dev", tarfile.CHRTYPE)), "neither file nor folder: 'dev'"),
     "a pipe": (tar_of(WHOLE, device("pipe", tarfile.FIFOTYPE)), "neither file nor folder: 'pipe'"),
-    "a member twice": (tar_of({"a": b"x"})[:1024] + tar_of({"a": b"y"}), "have the same name"),
+    "a member twice": (
+        tar_of({"table.dat": b"x"})[:1024] + tar_of({"table.dat": b"y"}),
+        "have the same name",
+    ),
     "cut within a member": (GOOD[:1300], "is not a tar file"),
     "cut between members": (GOOD[:1536], "breaks off at byte 1536"),
     "garbled": (GOOD[:1536] + b"x" * 512 + GOOD[2048:], "breaks off at byte 1536"),
     "no archive": (b"x" * 2048, "is not a tar file"),
     "compressed": (b"\x1f\x8b" + b"x" * 2048, "is not a tar file"),
-    "empty": (tar_of({}), "is empty"),
-    "a file and a folder of one name": (tar_of({"a": b"x", "a/b": b"x"}), "have the same name"),
-    "no description of its table": (tar_of({"L1.MS/table.dat": b""}), "table.dat is empty"),
+    "empty": (tar_of({}), "has no measurement set"),
+    "another archive": (tar_of({"L1.MS.tar": GOOD}), "has no measurement set"),
+    "a file and a folder of one name": (tar_of({"a": b"x", "a/table.dat": b"x"}), "have the same name"),
+    "no description of its table": (tar_of({**WHOLE, "b/c/table.dat": b""}), "b/c/table.dat is empty"),
 }
 
 
 UNPACK = """
-import importlib.util, os, sys
+import importlib.util, os, sys, types
 spec = importlib.util.spec_from_file_location("job_start", sys.argv[1])
 job_start = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(job_start)
 dataset = job_start.Dataset(1, {"did": "lofar:L1.ms"})
+job = types.SimpleNamespace(datasets=[dataset], unpack_patterns=["*.tar"], is_rapthor=False)
 for path in sys.argv[2:]:
     folder = path + ".d"
     os.mkdir(folder)
     try:
-        job_start.Archive(path, "lofar:L1.ms").size()
-        job_start.build_dataset_folder(dataset, job_start.list_entries(dataset, [path], ["*.tar"]), folder)
+        job_start.build_dataset_folders(job, [[path]], folder)
         print("unpacked")
     except job_start.WrapperError as missed:
         assert (missed.status, missed.dids) == (85, ["lofar:L1.ms"])
@@ -341,7 +396,7 @@ def test_invalid_archive_is_a_miss_of_its_dataset_and_leaves_no_files(element):
 def test_archive_too_large_for_the_scratch_folder_is_a_node_failure(element):
     """The dataset is there: the job keeps away from the site, and the catalogue is not in doubt."""
     element.area("")
-    huge = tarfile.TarInfo("L1.ms/table.f0")
+    huge = tarfile.TarInfo("L1.ms/table.dat")
     huge.size = 1 << 43
     block = huge.tobuf(tarfile.GNU_FORMAT)
     path = element.storage / hash_path("lofar:L1.ms.tar")

@@ -13,8 +13,9 @@ from hydrator.reconcile import misses
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.job_wrapper import Dataset, WrapperError
 from tests.archives import tar_of
+from tests.tables import table, write
 from tests.unit.submit.test_job_wrapper import FILE
-from tests.unit.submit.test_job_wrapper_files import L1, table
+from tests.unit.submit.test_job_wrapper_files import L1
 
 NOW = 1_763_690_400
 
@@ -152,33 +153,44 @@ def test_variable_of_a_dataset_must_be_a_shell_name():
     ("files", "problem"),
     [
         ({"table.dat": table(5), "table.f0": b"x", "table.f0i": b"x", "table.f1_TSM0": b"x"}, ""),
-        ({"table.dat": b"", "table.f0": b"x"}, "table.dat is empty"),
+        *(
+            ({"table.dat": broken, "table.f0": b"x"}, "table.dat is empty, cut or not the description")
+            for broken in (b"", table(5)[:15], table(5)[:-1], table(None), b"<html>")
+        ),
+        ({"table.dat": table(5)[:15]}, "table.dat is empty, cut or not"),
+        ({"table.dat": table(None)}, ""),  # another program's
+        ({"table.dat": table(5)}, "table.dat describes rows, but there is no column file"),
+        ({"table.dat": table(0)}, ""),
+        ({"table.dat": table(5), "table.mf": b"x"}, ""),
+        ({"table.dat": table(5), "table.mf": b""}, "table.mf is empty"),
+        ({"table.dat": table(5, "MemoryStMan")}, ""),
+        ({"table.dat": table(5).replace(b"PlainTable", b"RefTableXX")}, ""),
+        ({"table.dat": table(0, subtables=("FIELD", "SORTED_TABLE"))}, "table.dat has a subtable FIELD"),
         ({"table.f0": b"x"}, "table.f0 is data of a casacore table without table.dat"),
         ({"table.dat": table(5), "table.f0": b""}, "table.f0 is empty, and the table has rows"),
         ({"table.dat": table(5, version=3), "table.f0": b""}, "table.f0 is empty"),
         ({"table.dat": table(5), "table.f0": b"x", "table.f0i": b""}, "table.f0i is empty"),
         ({"table.dat": table(5), "table.f10_TSM1": b""}, "table.f10_TSM1 is empty"),
-        ({"table.dat": table(None), "table.f0i": b""}, "table.f0i is empty"),
         ({"table.dat": table(0), "table.f0": b"", "table.f1_TSM0": b""}, ""),
         ({"table.dat": table(0, version=3), "table.f1_TSM0": b""}, ""),
         ({"table.dat": table(5, "TiledCellStMan"), "table.f0": b"x", "table.f0_TSM0": b""}, ""),
         ({"table.dat": table(5, "TiledCellStMan"), "table.f0": b""}, "table.f0 is empty"),
-        ({"table.dat": table(5), "table.lock": b"", "table.info": b"", "table.f0data": b""}, ""),
+        ({"table.dat": table(5), "table.f0": b"x", "table.lock": b"", "table.f0data": b""}, ""),
     ],
 )
 @pytest.mark.parametrize("folder", ["", "ANTENNA"])
-def test_empty_column_file_beside_rows_is_a_miss(tmp_path, folder, files, problem):
-    (tmp_path / folder).mkdir(exist_ok=True)
-    for name, content in files.items():
-        (tmp_path / folder / name).write_bytes(content)
+def test_broken_table_is_a_miss(tmp_path, folder, files, problem):
+    write(tmp_path, {"table.dat": table(0)})
+    write(tmp_path / folder, files)
+    if not folder and "table.dat" not in files:
+        (tmp_path / "table.dat").unlink()
     found, _ = job_start.check_files(job_start.list_files(str(tmp_path)), None, int)
-    assert found == "" if not problem else found.startswith(f"{tmp_path / folder / problem.split()[0]} is ")
-    assert problem in found
+    assert found.startswith(f"{tmp_path / folder}/{problem}") if problem else found == ""
 
 
 def test_archive_with_too_many_members_is_not_unpacked(tmp_path):
     path = tmp_path / "many.tar"
-    path.write_bytes(tar_of({f"f{n}": b"" for n in range(5)}))
+    path.write_bytes(tar_of({f"{n}/table.dat": b"" for n in range(5)}))
     archive = job_start.Archive(str(path), L1)
     archive.max_members = 6
     assert archive.size() == 0

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.outside
 
 PYTHON_3_6 = find_python("3.6")
 HOOK_SCRIPT = Path(__file__).parents[3] / "deploy" / "pilots" / "locality_hook.sh"
-FETCH = "sh -c 'echo x > $0/f' {path}"
+FETCH = "cp -r HERE/L2.ms {path}"
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def node(tmp_path) -> Iterator[Node]:
 
 def fetching(node: Node, stage_in: str = FETCH, **more: object) -> None:
     """A job with a readable dataset, a dataset to fetch, and a parset."""
-    node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in=stage_in, **more)
+    node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in=stage_in.replace("HERE", str(node.storage)), **more)
     if not (node.storage / "L2.ms").exists():
         node.holds("L2.ms")
     (node.scratch / "run.parset").write_bytes(PARSET)
@@ -214,8 +214,8 @@ def test_environment_entry_without_a_name_is_ignored(node):
 def test_invalid_answer_of_the_chirp_server_is_ignored(node):
     fetching(node)
     (node.scratch / ".chirp.config").write_text("127.0.0.1 99999999999999999999 secret\n")
-    done = node.run("sh", "-c", "cat $INPUT_1")
-    assert (done.returncode, done.stdout) == (0, "x\n")
+    done = node.run("sh", "-c", "cat $INPUT_1/table.f0")
+    assert (done.returncode, done.stdout) == (0, "x")
 
 
 # ----------------------------------------------------------------------- every call to the system, in turn
