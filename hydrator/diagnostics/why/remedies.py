@@ -109,6 +109,10 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], group: SlotGroup,
         left = job.any_after - to_unix(now)
         cost = 2 if left <= _SHORT_WAIT_SECONDS else 3
         ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))
+    if not missing and job.key is not None and group.generation is not None and group.set_facts.share is None:
+        ways.append(
+            Remedy(3, "the slot ads get an entry for its datasets (in a minute or two)", is_sure=False)
+        )
     if missing:
         ways.append(_combine_dataset_remedies(job, missing, group.site))
     can_be_freed = job.is_bound and not (job.is_freed or job.opens_paths)
@@ -203,7 +207,7 @@ def _state_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
         case DatasetState.UNKNOWN:
             return Remedy(5, f"the daemon gets fresh facts about {did}", is_sure=False)
         case None if missing.reason is MissingReason.NOT_IN_DEMAND:
-            return Remedy(3, f"the daemon finds {did} {soon}", is_sure=False)
+            return Remedy(3, f"the daemon asks the catalogues about {did} {soon}", is_sure=False)
         case state:
             return _STATE_REMEDIES.get(state, Remedy(10, _BRING_DATA))
 

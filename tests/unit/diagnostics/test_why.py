@@ -631,7 +631,7 @@ def test_dataset_outside_demand_counts_before_submission_if_a_catalogue_has_it()
     (at,) = explain_before_submit(job, [groups[0], unhydrated], known, now=NOON).sites
     assert (at.slots, at.matching_slots) == (6, 1)
     lacking = explain_before_submit(job, groups, beliefs(demanded=()), now=NOON)
-    assert lacking.remedy == f"the daemon finds {L1} once a job names it"
+    assert lacking.remedy == f"the daemon asks the catalogues about {L1} once a job names it"
 
 
 # --- asking -------------------------------------------------------------------------------------------

@@ -381,6 +381,13 @@ def test_unpaced_job_is_told_when_its_wait_ends_and_why_nobody_paces_it():
     assert answer.sites[0].reasons[0].text.endswith("no entry for the job's set of datasets yet")
 
 
+def test_job_whose_set_has_no_entry_yet_is_not_advised_to_run_without_its_data():
+    """As in its first minute, of a dataset that the slots list in another letter case."""
+    uk = slot("UK", None, DatasetStates=f"['{L1.lower()}'=\"AVAILABLE\";'{L2.lower()}'=\"AVAILABLE\"]")
+    answer = explained(uk, mode="require", DataLocalityAnyAfter="undefined")
+    assert answer.remedy == "the slot ads get an entry for its datasets (in a minute or two)"
+
+
 @pytest.mark.parametrize(("mode", "is_told"), [("require", False), ("auto", True)])
 def test_a_missing_entry_is_told_only_where_it_keeps_the_job_away(mode, is_told):
     """A job that insists on its data does not match where a dataset is absent, with an entry or without."""
