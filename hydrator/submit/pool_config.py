@@ -98,15 +98,11 @@ DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) ||
 DATALOCALITY_OPTIONS = strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
 DATALOCALITY_VALUES = regexp("^(?:undefined|\"(?:auto|require|wait)\")?+,(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$", $(DATALOCALITY_OPTIONS), "i")
 <joined>DATALOCALITY_MACRO = regexp("[$][A-Za-z_]*+[(]", strcat(unparse(Requirements), unparse(Rank)))
-# What may stay in a job for the negotiator and the slots, which evaluate it.
 # GPU: the job's GPUPreference, its rank of slots by their GPUs, as `hydrator submit` writes it. It looks at RequireGPUs, which
 # HTCondor makes of require_gpus; GPUS lets that pass if it has signs, numbers, strings, regexp(…) and three properties only.
-# MADE looks at OWN, our attributes of a job. It lets pass what the transform below writes: three strings or numbers, and, for
-# the rank and the clause, signs, numbers and the listed words only.
+# The negotiator evaluates them for every job.
 DATALOCALITY_GPU = "^[(]*(?:TARGET[.]GPUs|countMatches[(]MY[.]RequireGPUs, ?+TARGET[.]AvailableGPUs[)]) >= [0-9]++[)]? is true[)]? [?] 1[.0E+]*+ : 0[.0E+]*+$"
 DATALOCALITY_GPUS = "^(?:[^\\w\"']|[0-9][0-9.E+]*+|\"[^\"\\\\]*+\"|(?:is|true|Capability|DeviceName|GlobalMemoryMb)\\b|regexp[(])*+$"
-DATALOCALITY_MADE = "^(?:(?:\"[^\"\\\\]*+\"|[0-9]*+|undefined);){{3}}(?:[^\\w\"']|[0-9][0-9.E+]*+|(?:TARGET[.]DataLocality(?:Auto|Local|Rank)|MY[.]DataLocalityAnyAfter|true|is|undefined)\\b|time[(])*+$"
-DATALOCALITY_OWN = strcat(unparse(DataLocalityKey),";",unparse(DataLocalityLane),";",unparse(DataLocalityAnyAfter),";",unparse(DataLocalityRank),";",unparse(DataLocalityHere))
 # Why a job is refused: the sentence for its user. WRONG: the first character that no name may have, and the names. LISTED: is
 # the list wrong, an option or a macro, or a name? WHY: there is no list, or the universe is not vanilla (5), or LISTED.
 DATALOCALITY_WRONG = strcat(regexps("^[A-Za-z0-9._:/@=+~,-]*+(.)", $(DATALOCALITY_JOINED), "with \\1: "), substr($(DATALOCALITY_JOINED), 0, 200))
@@ -134,11 +130,11 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    if $(dl_gpu)
       DELETE GPUPreference
    endif
-   # 1. Whose job is it? One that Condor-C or a job router sent was transformed by another schedd: it stays as it is, if its
-   # texts are MADE. From all others go the attributes that the negotiator and slots evaluate, whoever wrote them. (They look at the
-   # key and the lane only for jobs with our clause, and those get their own, below.)
-   EVALMACRO dl_new ! (unparse(DataLocalityTransformed) == "true" && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_MADE), $(DATALOCALITY_OWN)))
-   if $(dl_new)
+   # 1. From every job go the attributes that the negotiator and slots evaluate, whoever wrote them. (They look at the key and the
+   # lane only for jobs with our clause, and those get their own, below.) Only a copy that a job router made keeps two things of
+   # its first schedd: until, the end of its wait (Unix s), and the hash.
+   EVALMACRO dl_copy regexp("^\"", unparse(RoutedFromJobId))
+   EVALMACRO dl_until $(dl_copy) && regexp("^[0-9]++$", unparse(DataLocalityAnyAfter)) ? DataLocalityAnyAfter : 0
    DELETE DataLocalityRank
    DELETE DataLocalityHere
    DELETE DataLocalityAnyAfter
@@ -161,7 +157,7 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
       # names, if they are short, with @ before capitals, @ and ~, because ClassAd names ignore letter case. Else cluster: the
       # cluster's number, the size of the names, and the schedd's name, with which GlobalJobId begins. The daemon compares keys
       # with lists: a key that jobs with two lists have is in no slot, and `hydrator why` says so.
-<private>      EVALMACRO dl_hash <public>unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
+<private>      EVALMACRO dl_hash <public>($(dl_copy) || unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"") && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
       EVALMACRO dl_cluster toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", regexps("^\"([^#]++)#.*", unparse(GlobalJobId), "\\1")))
       EVALSET DataLocalityKey $(dl_hash) ? DataLocalityKey : <public>size("$(dl_names)") <= {NAMES_CHARS} ? regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg") : "$(dl_cluster)"
       DELETE DataLocalityKeyFor
@@ -180,7 +176,6 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    elif $(dl_wrong)
       EVALSET {REFUSED} $(DATALOCALITY_WHY)
 <hold>   endif
-   endif
 @end
 """
 
@@ -196,7 +191,7 @@ _PLACE = f"""\
       EVALSET DataLocality toLower(DataLocality ?: "<mode>")
       EVALMACRO dl_for DataLocalityMaxWait ?: (DataLocality == "wait" ? <wait> : {AUTO_WAIT_SECONDS})
       EVALMACRO dl_step $(dl_for) < 2 || isUndefined(DataLocalityMaxWait) && DataLocality != "wait" ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
-      EVALSET DataLocalityAnyAfter DataLocality == "require" ? undefined : $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
+      EVALSET DataLocalityAnyAfter DataLocality == "require" ? undefined : $(dl_until) > 0 ? $(dl_until) : $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
       EVALMACRO dl_here DataLocality == "require" ? "{HERE["require"]}" : "{HERE["auto"]}"
       EVALMACRO dl_here DataLocality == "wait" ? "{HERE["wait"]}" : "$(dl_here)"
       SET DataLocalityHere $(dl_here)
@@ -209,7 +204,10 @@ _PLACE = f"""\
 _RANK = """\
       # For schedds whose negotiator has no term of ours: the job's own Rank counts the seconds of reading, too.
       DEFAULT Rank 0.0
-      SET Rank ($(MY.Rank)) + MY.DataLocalityRank
+      EVALMACRO dl_unranked ! regexp("MY[.]DataLocalityRank$", unparse(Rank))
+      if $(dl_unranked)
+         SET Rank ($(MY.Rank)) + MY.DataLocalityRank
+      endif
 """
 _HOLD = f"""\
       # condor_submit shows the reason, and the job never comes into the queue. Of a late-materialized job only SchedLog would have a

@@ -28,7 +28,6 @@ from tests.contracts.publisher import site_ad
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 CE = Path(__file__).parents[2] / "deploy" / "htcondor-ce"
-ROUTER = "50-datalocality-router.conf"
 SUMMARY = "60-datalocality-summary.conf"
 JOB = """executable = /bin/sleep
 arguments = 1
@@ -103,7 +102,7 @@ def world(htcondor_release: str) -> Iterator[World]:
         SiteSpec("FAR", cpus=1, extra={"COLLECTOR_HOST": far}),
     )
     config = {
-        "all": DAEMONS.format(far=far, far_port=port) + (CE / ROUTER).read_text("utf-8"),
+        "all": DAEMONS.format(far=far, far_port=port),
         "collector": f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} hydrator@{DOMAIN}",
         "schedd": schedd_config(Settings(), rounding_seconds=5),
     }

@@ -102,14 +102,13 @@ def test_owner_cannot_edit_the_record_of_the_start(located):
     located.pool.run("condor_rm", str(cluster))
 
 
-def test_record_that_an_owner_submits_is_not_the_schedds(located):
-    """Only the transform's DataLocalityStart makes the schedd write the record."""
+def test_record_and_marks_that_an_owner_submits_are_replaced(located):
+    """The transform gives each job DataLocalityStart, which makes the schedd write the record."""
     advertise(located, '"UK"')
     forged = f'+{RECORD} = "local"', "+DataLocalityTransformed = true", f'+DataLocalityKey = "{KEY}"'
     cluster = located.submit(listed(DIDS), 'requirements = TARGET.GLIDEIN_Site == "AU"', *forged)
     assert located.pool.ran_at(cluster) == ["AU"]
-    assert located.pool.job(cluster)[RECORD] == "local"
-    assert notes_of(located, cluster) == ""
+    assert located.pool.job(cluster)[RECORD] == "read 240 s from UK"
 
 
 @pytest.mark.parametrize("source", ['"a \\"quoted\\" name"', "error", "1/0", '"back\\\\slash"'])

@@ -154,14 +154,15 @@ def test_nothing_evaluates_an_attribute_of_a_user_before_its_text_was_looked_at(
     """Outside unparse(…) only what the schedd makes is named, or what a guard has passed."""
     transform = SCHEDD.transform.partition("if $(dl_good)")[0]
     guards = [
-        *re.findall(r"EVALMACRO dl_(?:gpu|new|factory|wrong) (.*)", transform),
+        *re.findall(r"EVALMACRO dl_(?:gpu|copy|factory|wrong) (.*)", transform),
+        re.findall(r"EVALMACRO dl_until (.*) \? ", transform)[0],
         re.findall(r"EVALMACRO dl_good (.*) && regexp", transform)[0],
         *(SCHEDD.macros[f"SUBMIT_REQUIREMENT_{name}"] for name in SCHEDD.requirements),
         SCHEDD.macros["SUBMIT_REQUIREMENT_DataLocalityTransform_REASON"],
     ]
-    assert len(guards) == 9
+    assert len(guards) == 10
     for guard in guards:
-        assert attributes_in(SCHEDD.expand(guard, {})) <= {"true"}, guard
+        assert attributes_in(SCHEDD.expand(guard, {"dl_copy": "true"})) <= {"true"}, guard
     passed = {"RequiredDatasets", "DataLocality", *NUMBERS, "DataLocalityKey", "ClusterId", "ProcId"}
     for macro in (
         "dl_names",
@@ -221,7 +222,7 @@ RANK_ONLY = ScheddText(schedd_config(Settings(), rank_only=True))
 @pytest.mark.parametrize("schedd", [SCHEDD, RANK_ONLY], ids=["in force", "rank only"])
 @pytest.mark.parametrize("name", ["Rank", "Here", "Lane", "AnyAfter", "Key"])
 @pytest.mark.parametrize("datasets", [BOTH, None], ids=["with datasets", "without"])
-def test_job_that_says_it_was_transformed_keeps_only_texts_that_a_transform_writes(schedd, name, datasets):
+def test_no_text_of_a_user_stays_for_slots_and_the_negotiator(schedd, name, datasets):
     """The negotiator and slots evaluate them: a text that refers to itself would not end on 23.9 (S5)."""
     name = f"DataLocality{name}"
     wanted = made(datasets, schedd)
@@ -307,14 +308,33 @@ def test_row_without_datasets_is_taken_in_a_cluster_whose_first_row_has_them():
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("datasets", [BOTH, LISTED], ids=["names", "hash"])
-def test_job_that_another_schedd_transformed_is_taken(mode, datasets):
+def test_copy_of_a_job_router_stays_as_it_is_and_any_other_gets_what_its_list_needs(mode, datasets):
     key = submitted(LONG) if datasets == LISTED else {}
-    once = made(datasets, DataLocality=text(mode), **key)
-    again = SCHEDD.transformed({name: str(once.lookup(name)) for name in once})
-    assert fault(again) is None
-    assert str(again) == str(once)
-    freed = {name: str(once.lookup(name)) for name in once} | {"DataLocalityHere": "true"}
-    assert fault(SCHEDD.transformed(freed)) is None
+    ranked = ScheddText(schedd_config(Settings(), job_rank=True))
+    once = made(datasets, ranked, DataLocality=text(mode), **key)
+    texts = {name: str(once.lookup(name)) for name in once}
+    routed = ranked.transformed(texts | {"RoutedFromJobId": text("7.0")})
+    assert fault(routed) is None
+    assert {name: str(routed.lookup(name)) for name in texts} == texts
+    until = texts["DataLocalityAnyAfter"].replace("undefined", "0")
+    late = ranked.transformed(texts | {"RoutedFromJobId": text("7.0"), "DataLocalityAnyAfter": "5" + until})
+    assert str(late.lookup("DataLocalityAnyAfter")) == ("undefined" if mode == "require" else f"5{until}")
+    forged = ranked.transformed(texts | {"DataLocalityAnyAfter": "5", "DataLocalityHere": "true"})
+    assert fault(forged) is None
+    assert (forged["DataLocalityKey"] == once["DataLocalityKey"]) == (datasets == BOTH)  # no text of the hash
+    names = ("DataLocalityAnyAfter", "DataLocalityHere", "DataLocalityRank", "Rank", "Requirements")
+    assert {name: str(forged.lookup(name)) for name in names} == {name: texts[name] for name in names}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_attributes_of_another_job_give_no_job_its_key_or_its_freedom(mode):
+    """S3, also with the mark of a transformed job: condor_q -long of one job, edited to another list."""
+    other = made(f'{{"{B}"}}', DataLocality=text(mode))
+    copied = {name: str(other.lookup(name)) for name in other if name.startswith("DataLocality")}
+    for marks in (copied, {"DataLocalityTransformed": "true", "DataLocality": text(mode)}):
+        ad = made(f'{{"{A}"}}', **marks)
+        assert (fault(ad), ad["DataLocalityKey"]) == (None, names_key([A]))
+        assert str(ad.lookup("DataLocalityHere")) == str(ExprTree(HERE[mode]))
 
 
 def test_undefined_list_counts_as_absent():
@@ -490,13 +510,6 @@ def test_universe_that_no_transform_reaches_is_told(universe, rule):
     assert refused(**more, Cmd='"/usr/bin/condor_dagman"') == (None if rule == "local" else rule)
     assert refused(JobUniverse="9") is None, "the schedd that a grid job goes to transforms it"
     assert ("SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING" in SCHEDD.macros) is True
-
-
-def test_job_that_says_it_was_transformed_is_taken_as_it_is():
-    """As a job that a JobRouter hands over; it looks at no locality, so it runs anywhere."""
-    ad = made(DataLocalityTransformed="true")
-    assert (fault(ad), "DataLocalityKey" in ad) == (None, False)
-    assert made(DataLocalityTransformed="false")["DataLocalityTransformed"] is True
 
 
 @pytest.mark.parametrize("name", ["Requirements", "Rank"])
