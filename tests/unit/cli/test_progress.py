@@ -110,16 +110,15 @@ SHOWN = {
     "why": (("lofar:L1",), ("asking the pool",)),
     "report": ((), ("querying the histories of the schedds",)),
     "run-anywhere": (("--all",), ("editing the queued jobs of the schedds",)),
-    "init": (("--yes", "--catalogue", "file", "--path", "list.json"), ("asking the pool and the catalogue",)),
     "submit rapthor": (("run.parset", "--dry-run"), PARSET),
     "submit filter": (("job.sub", "--datasets", "lofar:L1"), ASKING),
     "submit wrap": (("--datasets", "lofar:L1", "--", "condor_submit", "job.sub"), ASKING),
 }
 """Commands that may take more than a second: words that follow the command, and the tasks on the terminal."""
-QUICK = {"run", "hook", "status", "sites", "pool-config", "submit wrapper", "submit toil-shim"}
+QUICK = {"run", "hook", "init", "status", "sites", "pool-config", "submit wrapper", "submit toil-shim"}
 QUICK |= {f"token {name}" for name in ("new", "list", "revoke")}
 QUICK |= {f"staging {name}" for name in ("list", "approve", "reject", "cancel", "stop", "resume")}
-"""Commands that read only files of a bounded size; `run` has its log."""
+"""Commands that read or write only files of a bounded size; `run` has its log."""
 
 
 def names_of(group: Any, before: str = "") -> set[str]:
@@ -146,9 +145,8 @@ def test_a_command_that_may_take_more_than_a_second_shows_its_tasks(
     Path("job.sub").write_text("executable = /bin/true\nqueue\n")
     Path("run.parset").write_text("[global]\ndir_working = /data/run\ninput_ms = [lofar:L1]\n")
     words, tasks = SHOWN[command]
-    config = "new.toml" if command == "init" else planned
     seen = run(
-        *command.split(), "-c", config, *words, columns=120, statuses=(0, None, 1, 2, 127), PATH="/nowhere"
+        *command.split(), "-c", planned, *words, columns=120, statuses=(0, None, 1, 2, 127), PATH="/nowhere"
     )
     assert [task for task in tasks if task not in _plain(seen)] == [], seen
 

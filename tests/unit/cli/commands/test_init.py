@@ -41,7 +41,10 @@ def test_init_writes_a_loadable_configuration_with_the_given_options(folder):
     done = run(*words(folder, "--collector", "cm.example.org", "--site-attribute", "Where"))
     config = folder / "new" / "config.toml"
     assert (done.returncode, done.stdout) == (0, f"wrote {config}\n")
-    assert "it pays where links are busy: (bytes of a job / uplink) / (its run time)" in done.stderr
+    assert (
+        "it pays where links are busy: bytes of a job / uplink (bytes/s) / seconds it computes x"
+        in done.stderr
+    )
     assert "next: hydrator check" in done.stderr
     settings = load(config)
     assert settings.htcondor.collector == "cm.example.org"
