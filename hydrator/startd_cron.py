@@ -1121,7 +1121,11 @@ class CacheDirectory:
     """
 
     def __init__(self, path: str) -> None:
-        os.makedirs(path, 0o700, exist_ok=True)
+        umask = os.umask(0o077)  # of the parents: Python gives them no mode
+        try:
+            os.makedirs(path, 0o700, exist_ok=True)
+        finally:
+            os.umask(umask)
         self.directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         facts = os.fstat(self.directory)
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:

@@ -19,7 +19,7 @@ import trustme
 
 from hydrator import startd_cron as hook
 from hydrator.submit import job_wrapper
-from testbed.files import write_program
+from testbed.files import umask, write_program
 from testbed.loopback import LoopbackRequest, LoopbackServer
 from testbed.patience import wait_for
 from testbed.processes import run_program
@@ -298,10 +298,11 @@ def test_unsafe_cache_directory_is_rejected(run, tmp_path, spoil):
     failed(done, 2, "--cache-dir", "cannot be used")
 
 
-def test_default_cache_directory_is_private(run, tmp_path):
-    run("bare", "--site", "UK", "--file", wrote(tmp_path / "UK.ad"))
+def test_default_cache_directory_is_private_whatever_the_umask(run, tmp_path):
+    with umask(0):
+        run("bare", "--site", "UK", "--file", wrote(tmp_path / "UK.ad"))
     made = tmp_path / "home" / ".cache" / "classad-hydrator" / "hook"
-    assert made.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o777 for each in (made, *made.parents[:2])} == {0o700}
     assert [each.stat().st_mode & 0o777 for each in made.iterdir()] == [0o600]
 
 
