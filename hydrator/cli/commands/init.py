@@ -52,8 +52,8 @@ _OPTIONAL_KEYS: Mapping[str, Sequence[str]] = {
 """Keys for which ``hydrator init`` has options, but does not ask."""
 _LINK_QUESTION = "What jobs at other sites can together read from one site, in Gb/s"
 _WHEN_IT_PAYS = (
-    "it pays where links are busy: bytes of a job / uplink (bytes/s) / seconds it computes x cores of the pool"
-    " / 12: at 0.05 little changes, at 0.5 a pool is 1.4 times as fast; see docs/operators/placement.md"
+    "it pays where links are busy: bytes of a job / uplink (bytes/s) / seconds it computes x cores of the"
+    " pool / 12: at 0.05 little changes, at 0.5 a pool is 1.4 times as fast; see docs/operators/placement.md"
 )
 
 
