@@ -1,11 +1,15 @@
 """The documentation, as ``make docs`` builds it: without a warning, and with nothing from outside."""
 
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from hydrator import __version__
 from testbed.processes import run_program
+from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 HTML = ROOT / "dist" / "docs" / "html"
@@ -37,3 +41,31 @@ def test_docs_load_nothing_from_other_servers(built):
     assert asked == []
     sheets = [sheet.read_text("utf-8") for sheet in built.rglob("*.css")]
     assert [url for sheet in sheets for url in re.findall(r"url\([\"']?(?:https?:)?//[^)]+", sheet)] == []
+
+
+DEPENDENCIES = f"""
+folder=$(echo "$(dirname "$(command -v hydrator)")"/../lib/python3*/site-packages)
+echo {Path(pytest.__file__).parents[1]} > "$folder/all.pth"
+"""
+
+
+@pytest.mark.parametrize("block", blocks("sh install"), ids=lambda block: block.page)
+def test_commands_that_install_the_program_run_in_a_checkout(block, tmp_path):
+    """The folders of root are elsewhere, and the dependencies those of this environment: all take minutes."""
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".*", "dist", "build", "tests"))
+    text = re.sub(r"/(?=(?:opt|etc)/)", f"{tmp_path}/", block.text)
+    text = text.replace("pip install ", "pip install --no-deps ")
+    (tmp_path / "opt").mkdir()
+    if "venv" not in text:  # the page names an environment that is there
+        text = f"python3 -m venv {tmp_path}/own; PATH={tmp_path}/own/bin:$PATH; {text}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = run_program(
+        "bash",
+        "-euc",
+        f"{text}\n{DEPENDENCIES}\nhydrator --version",
+        cwd=checkout,
+        env={**kept, "HOME": str(tmp_path)},
+    )
+    assert (done.stdout.splitlines() or [""])[-1] == __version__, done.stderr
+    assert "does not provide the extra" not in done.stdout + done.stderr

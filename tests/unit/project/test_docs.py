@@ -1,18 +1,25 @@
 """The pages of docs/: links have targets, commands run, and the reference is complete."""
 
+import logging
 import os
 import re
 import sys
+import tomllib
 from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import pytest
+import structlog
 
 from hydrator.config import load
+from hydrator.config.plugins import ENTRY_POINT_GROUP
+from hydrator.daemon.logs import configure_logs
 from hydrator.diagnostics.start_record import START_ATTRIBUTE
 from hydrator.domain.ads import contract
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs
+from testbed.files import write_program
 from testbed.processes import run_program
 from tests.command_tree import COMMANDS, options
 from tests.factories import ad
@@ -80,6 +87,62 @@ def test_commands_of_pages_without_outside_needs_run_unchanged(block, tmp_path):
     env, place = {**os.environ, "PATH": path}, ROOT if block in CHECKOUT else tmp_path
     done = run_program(command, cwd=place, env=env)
     assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
+
+
+ELSEWHERE = {
+    "sh demo": "make, after apt-get: test_demo.py, test_playground.py and test_packages.py do what it does",
+    "sh kubernetes": "helm and kubectl need a cluster; test_helm.py renders the chart",
+    "sh toil": "test_toil.py gives these options to toil-cwl-runner",
+    "text picture": "no command",
+    "yaml values": "test_helm.py finds it by its page",
+}
+"""The blocks that no test takes from the page, and why."""
+
+
+def test_every_block_is_used_by_a_test():
+    tests = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    text = "".join([*tests, *re.findall(r"blocks\(.*", Path(__file__).read_text("utf-8"))])
+    assert {block.words for block in blocks() if f'"{block.words}"' not in text} == ELSEWHERE.keys()
+
+
+@pytest.mark.outside
+def test_links_of_the_alerts_can_lead_to_a_web_server(tmp_path):
+    [block] = blocks("sh alerts")
+    alerts = tmp_path / "alerts.yml"
+    alerts.write_text((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text("utf-8"))
+    count = alerts.read_text().count("/operators/monitoring.md#")
+    assert run_program(["sh", "-euc", block.text], cwd=tmp_path).returncode == 0
+    assert alerts.read_text().count("https://docs.example.org/operators/monitoring.html#") == count > 5
+    assert "file://" not in alerts.read_text()
+
+
+@pytest.mark.outside
+def test_commands_for_the_log_find_problems_and_a_cycle(tmp_path):
+    [block] = blocks("sh logs")
+    log = StringIO()
+    before = structlog.get_config()
+    handlers, level = logging.root.handlers[:], logging.root.level
+    try:
+        configure_logs("info", log)
+        for number, write in ((1041, "info"), (1042, "info"), (1043, "warning"), (1044, "error")):
+            getattr(structlog.get_logger("hydrator"), write)("cycle", cycle=number, why="x")
+    finally:
+        structlog.configure(**before)
+        logging.root.handlers[:], logging.root.level = handlers, level
+    (tmp_path / "log").write_text(log.getvalue())
+    write_program(tmp_path / "journalctl", f"#!/bin/sh\ncat {tmp_path}/log\n")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = run_program(["sh", "-euc", block.text], env=env)
+    assert re.findall(r'"cycle": ([0-9]+)', done.stdout) == ["1043", "1044", "1042"]
+
+
+def test_entry_point_of_the_page_is_the_one_that_the_daemon_looks_for():
+    [block], [written] = blocks("toml pyproject"), [one.text for one in RUNNABLE if "my_package" in one.text]
+    [(group, points)] = tomllib.loads(block.text)["project"]["entry-points"].items()
+    [module, function] = points["mine"].split(":")
+    assert group == ENTRY_POINT_GROUP
+    assert f"cat > {module.replace('.', '/')}.py" in written
+    assert f"def {function}(name, options, clock)" in written
 
 
 def test_reference_lists_exactly_the_existing_attributes():
