@@ -60,12 +60,7 @@ def test_commands_that_install_the_program_run_in_a_checkout(block, tmp_path):
     if "venv" not in text:  # the page names an environment that is there
         text = f"python3 -m venv {tmp_path}/own; PATH={tmp_path}/own/bin:$PATH; {text}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = run_program(
-        "bash",
-        "-euc",
-        f"{text}\n{DEPENDENCIES}\nhydrator --version",
-        cwd=checkout,
-        env={**kept, "HOME": str(tmp_path)},
-    )
+    command = ["bash", "-euc", f"{text}\n{DEPENDENCIES}\nhydrator --version"]
+    done = run_program(command, cwd=checkout, env={**kept, "HOME": str(tmp_path)})
     assert (done.stdout.splitlines() or [""])[-1] == __version__, done.stderr
     assert "does not provide the extra" not in done.stdout + done.stderr
