@@ -49,7 +49,14 @@ from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.session.transport import FAILURES_ALONE, Forbidden, InvalidRequest, NotFound, WriteRefused
-from adapters.rucio.states import Lock, read_rule, request_state, rule_reason
+from adapters.rucio.states import (
+    Lock,
+    available_storages,
+    read_rule,
+    read_states,
+    request_state,
+    rule_reason,
+)
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Site
@@ -470,18 +477,27 @@ class RucioStager:
         errors: DidErrors = {}
         kind = self._resolver.resolve_uncached({did}, errors)[did].kind
         members = self._containers.list_members(did) if kind == "CONTAINER" else frozenset({did})
-        locks = query_locks(self._queries, members, errors)
+        # a single file has no dataset locks: the history of its datasets shows present rules, too
+        locks = query_locks(self._queries, members, errors) if kind != "FILE" else {}
         if errors:
             raise errors[min(errors)]
         for each in sorted(members):
             is_held = storage in {lock.storage for lock in locks.get(each, ())}
-            if is_held or not count_files(self._queries, each).get(storage, NO_FILES).available_length:
+            if is_held or not self._is_any_file_at(each, kind, storage):
                 continue
             owners = {each, did, *self._parents.find(each, now)}
             past = {row[1] for owner in sorted(owners) for row in query_past_rules(self._queries, owner)}
             if not any(storage in self._resolve(expression, now) for expression in sorted(past)):
                 return True
         return False
+
+    def _is_any_file_at(self, did: Did, kind: str, storage: str) -> bool:
+        """Return whether *storage* has a file of *did*, a dataset or (by *kind*) a single file."""
+        if kind != "FILE":
+            return count_files(self._queries, did).get(storage, NO_FILES).available_length > 0
+        files = [did_record(did)]
+        found = self._queries.ask_rows("list_replicas", files, read=read_states, all_states=True)
+        return any(storage in available_storages(states) for states in found)
 
     def _resolve(self, expression: str, now: datetime) -> frozenset[str]:
         """Return the storage elements of *expression*; Rucio refuses one that matches nothing any more."""

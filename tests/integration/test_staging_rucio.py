@@ -221,9 +221,10 @@ class TestPins(StagingTests):
     def test_files_that_never_had_a_rule_get_none(self, kind):
         stager, did = self.open_stager(), self.add()
         self.server.do("place", did=did, rse=DISK, files=2)
-        error = self.refuse(stager, make_order(did, kind=kind, storage=DISK))
-        assert "without any rule" in error.reason
-        assert self.rules_on(did) == []
+        for each in (did, Did(f"{did}.00001")):
+            error = self.refuse(stager, make_order(each, kind=kind, storage=DISK))
+            assert "without any rule" in error.reason
+            assert self.rules_on(each) == []
 
     def test_a_closed_storage_still_takes_a_pin(self):
         stager, did = self.open_stager(), self.add()

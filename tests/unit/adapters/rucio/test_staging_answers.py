@@ -340,15 +340,39 @@ def test_rule_with_copies_on_two_disks_of_a_site_is_whole_if_one_is(stager, clie
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["DATASET", "CONTAINER"])
+def make_file(client):
+    """Let L1 be a single file at CAM-DISK: Rucio has neither dataset locks nor counts of it."""
+    client.get_metadata_bulk = lambda dids: [{**did, "did_type": "FILE", "bytes": 4000} for did in dids]
+    client.get_locks_for_dids = raising(InvalidRequest("rucio", "HTTP 400"))
+    client.list_replicas = lambda dids, **_: [{**did, "states": {"CAM-DISK": "AVAILABLE"}} for did in dids]
+    client.list_parent_dids = lambda scope, name: (
+        [{"scope": scope, "name": "box", "type": "DATASET"}] if name == "L1" else []
+    )
+    return L1
+
+
+@pytest.mark.parametrize("kind", ["DATASET", "CONTAINER", "FILE"])
 def test_files_that_no_rule_ever_kept_refuse_the_request_at_their_storage(stager, client, kind):
     asked = make_container(client, {"L1": 4000}) if kind == "CONTAINER" else L1
     client.list_dataset_replicas = files_at_cam(1)
+    if kind == "FILE":
+        make_file(client)
+        client.list_dataset_replicas = lambda *_, **__: []
     client.list_replication_rule_full_history = lambda scope, name: []
     with pytest.raises(StagingRefused) as caught:
         stager.request(StagingOrder(StagingKind.STAGE, CAM, asked, 4000, HOUR))
     assert caught.value.kind is RefusalKind.NOT_OURS
     assert "files of" in caught.value.reason
+
+
+@pytest.mark.parametrize("owner", ["L1", "box"])
+def test_file_that_a_rule_keeps_or_kept_gets_a_rule_of_ours(stager, client, monkeypatch, owner):
+    make_file(client)
+    client.list_replication_rule_full_history = lambda scope, name: (
+        [{"rule_id": "r1", "rse_expression": "CAM-DISK"}] if name == owner else []
+    )
+    monkeypatch.setattr(stager._queries, "write", lambda *_, **__: "r2")
+    assert stager.request(StagingOrder(StagingKind.STAGE, CAM, L1, 4000, HOUR)) == "r2"
 
 
 def test_container_with_a_dataset_of_unknown_size_has_no_size(stager, client):
