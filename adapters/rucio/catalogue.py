@@ -191,6 +191,7 @@ class RucioCatalogue:
             poll.conclude(
                 did,
                 poll.did_infos[did].bytes_total,
+                states[-1],
                 partial(self._build_file_replicas, poll, did, states[-1]),
             )
 

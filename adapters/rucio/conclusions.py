@@ -145,7 +145,9 @@ class DatasetConclusions:
         size: int | None = int(count.bytes) if count else 0
         if not (size or dataset_count.is_empty):
             size = did_info.bytes_total if did_info else None
-        poll.conclude(did, size, partial(self._build_replicas, poll, did, dataset_count, movements, ends_at))
+        storages = dataset_count.counts.keys() | movements.keys()
+        build = partial(self._build_replicas, poll, did, dataset_count, movements, ends_at)
+        poll.conclude(did, size, storages, build)
         if dataset_count.doubtful_storages and did in poll.conclusions:
             doubtful = (poll.rses[name].sites for name in dataset_count.doubtful_storages & poll.rses.keys())
             poll.conclusions[did] = _leave_open(poll.conclusions[did], frozenset().union(*doubtful))
@@ -269,7 +271,8 @@ class ContainerConclusions:
 def _leave_open(seen: Seen, sites: AbstractSet[Site]) -> Seen:
     """Return *seen*, which concludes nothing at *sites*."""
     replicas = tuple(replica for replica in seen.replicas if replica.site not in sites)
-    return replace(seen, replicas=replicas, unreachable_sites=frozenset(sites)) if sites else seen
+    sites = seen.unreachable_sites | sites
+    return replace(seen, replicas=replicas, unreachable_sites=sites) if sites else seen
 
 
 def _mark_growing(replica: Replica) -> Replica:

@@ -1,12 +1,12 @@
 """State of one poll of Rucio: its results so far, and its errors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
-from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
+from hydrator.domain.model import DatasetState, Did, Reading, Replica, Seen, Site, Unseen
 
 from .responses import ABSENT_DID, BadRow, Counts, DidInfo, Rses
 
@@ -52,12 +52,30 @@ class RucioPoll:
                     self._parents.setdefault(member, set()).add(container)
         return self._parents.get(did, frozenset())
 
-    def conclude(self, did: Did, size: int | None, make_replicas: Callable[[], Replicas]) -> None:
-        """Store the replicas that *make_replicas* returns; if it raises BadRow, store an error for *did*."""
+    def conclude(
+        self,
+        did: Did,
+        size: int | None,
+        storages: Collection[str],
+        make_replicas: Callable[[], Replicas],
+    ) -> None:
+        """Store the replicas that *make_replicas* returns; if it raises BadRow, store an error for *did*.
+
+        One of *storages*, which have its data, may be unreadable. Then the site of this element is left open,
+        or all sites if its site is unknown; but not a site with a complete copy elsewhere.
+        """
         try:
-            self.conclusions[did] = Seen(self.started_at, make_replicas(), size)
+            replicas = make_replicas()
         except BadRow as exc:
             self.errors[did] = CatalogueGarbled(self.name, str(exc))
+            return
+        faulty = [rse for name in storages if (rse := self.rses[name]).fault]
+        doubtful = {site for rse in faulty for site in rse.sites or self._all_sites()}
+        doubtful -= {each.site for each in replicas if each.state is DatasetState.AVAILABLE}
+        self.conclusions[did] = Seen(self.started_at, replicas, size, frozenset(doubtful))
+
+    def _all_sites(self) -> set[Site]:
+        return {site for rse in self.rses.values() for site in rse.sites}
 
     def build_reading(self, did: Did) -> Reading:
         """Build the reading of *did*."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from adapters.http.rate_limiter import http_date
 from adapters.untrusted_text import quote_excerpt
-from hydrator.domain.errors import BadDid
+from hydrator.domain.errors import BadDid, CatalogueError
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.untrusted import moment_in_utc
 
@@ -24,6 +24,11 @@ Rows = Iterable[object]
 
 class BadRow(ValueError):
     """A row does not have the form that Rucio's interface promises; the message quotes the wrong value."""
+
+
+def describe_fault(error: BadRow | CatalogueError) -> str:
+    """Return the reason of *error*; its text may quote a value of Rucio, such as ``True`` or ``None``."""
+    return error.reason if isinstance(error, CatalogueError) else str(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from adapters.ska.site_capabilities import Areas, SiteCapabilities
 from adapters.untrusted_text import quote_excerpt
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
-from hydrator.domain.text import reason_of
 
 from .responses import (
     BadRow,
@@ -17,6 +16,7 @@ from .responses import (
     Rows,
     Rse,
     Rses,
+    describe_fault,
     iter_records,
     read_choice,
     read_flag,
@@ -160,7 +160,8 @@ class RseDirectory:
         except (BadRow, *FAILURES_ALONE) as exc:
             failures += [exc] if isinstance(exc, CatalogueError) else []
             last = self._last_rses.get(name)
-            return Rse(name, last.site if last else None, is_tape=False, fault=reason_of(exc))
+            site = last.site if last else self._queries.settings.site_of(name)
+            return Rse(name, site, is_tape=False, fault=describe_fault(exc))
         if not site and name in areas.faults:
             return Rse(name, None, tape, fault=areas.faults[name])
         rse_areas = areas.find_by_name(name)
@@ -206,7 +207,7 @@ class RseDirectory:
             return entry[1]
         if value is not None and not isinstance(value, str):
             raise BadRow(f"{attribute} of {storage} is not a text: {quote_excerpt(value)}")
-        site = Site(value) if value else None
+        site = Site(value.strip()) if value and value.strip() else None
         self._attribute_sites[storage] = (now, site)
         return site
 

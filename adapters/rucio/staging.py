@@ -37,6 +37,7 @@ from adapters.rucio.responses import (
     DidInfo,
     Record,
     Rses,
+    describe_fault,
     read_amount,
     read_file,
     read_text,
@@ -75,7 +76,7 @@ from hydrator.domain.staging_ports import (
     StagingQuery,
     StagingRefused,
 )
-from hydrator.domain.text import reason_of, shorten_list
+from hydrator.domain.text import shorten_list
 
 # -- storage elements
 
@@ -203,7 +204,7 @@ class Storages:
             except StagingRefused as error:
                 spaces[site] = error.reason
             except (BadRow, *FAILURES_ALONE) as error:
-                spaces[site] = f"{storage}: {reason_of(error)}"
+                spaces[site] = f"{storage}: {describe_fault(error)}"
         return spaces, storages
 
     def _read_space(self, storage: str) -> int | None:

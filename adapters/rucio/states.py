@@ -270,20 +270,27 @@ def dataset_replicas(
 ) -> Replicas:
     """Return the replicas of one dataset, ordered by site and storage; omit elements without a site.
 
+    Omit elements whose row is unreadable: ``RucioPoll.conclude`` concludes nothing at their sites.
+
     Raises:
-        BadRow: a row about a storage element or about a rule there is unreadable.
+        BadRow: a row about a rule is unreadable, or the row of each element with data is.
     """
-    replicas = []
+    replicas, faults = [], []
     for name in sorted(counts.keys() | movements.keys()):
         storage, movement = rses[name], movements.get(name, NO_MOVEMENT)
-        if fault := storage.fault or movement.fault:
-            raise BadRow(f"{did} is at {name}: {fault}")
+        if movement.fault:
+            raise BadRow(f"{did} is at {name}: {movement.fault}")
+        if storage.fault:
+            faults.append(f"{did} is at {name}: {storage.fault}")
+            continue
         at = state_at(storage, counts.get(name, NO_FILES), movement, held_until)
         if at:
             replicas += [
                 Replica(did, site, at.state, at.fraction, storage=name, provenance=at.provenance)
                 for site in storage.sites
             ]
+    if faults and not replicas:
+        raise BadRow(faults[0])
     return tuple(sorted(replicas, key=lambda replica: (replica.site, replica.storage)))
 
 
@@ -321,7 +328,7 @@ def combinable_storages(
 
 def _is_usable_until(rse: Rse | None, movement: Movement, held_until: datetime) -> bool:
     """Return whether files at *rse* are readable on disk, and rules hold them until *held_until*."""
-    if rse is None or rse.is_tape or rse.is_volatile or not rse.is_readable or not rse.sites:
+    if rse is None or rse.fault or rse.is_tape or rse.is_volatile or not rse.is_readable or not rse.sites:
         return False
     return movement.ends_at is None or movement.ends_at > held_until
 

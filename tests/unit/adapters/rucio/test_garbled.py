@@ -151,32 +151,60 @@ def test_as_many_datasets_as_have_garbled_rows_are_unseen(asking, stand_in):
     assert {did for did, reading in readings.items() if isinstance(reading, Unseen)} == set(dids[1::2])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rse_type": "GLASS"},
-        {"rse_type": None},
-        {"deleted": "no"},
-        {"availability_read": "true"},
-        {"volatile": 1},
-    ],
-)
-def test_a_garbled_storage_element_makes_its_datasets_unseen(asking, stand_in, change):
-    stand_in.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
-    stand_in.holdings[SICK] = {"UK-DISK": "available", "AU-DISK": "available"}
-    stand_in.spoil["/rses"] = lambda rows: [
-        {**row, **change} if row["rse"] == "AU-DISK" else row for row in rows
-    ]
-    readings = read(asking())
-    assert "AU-DISK" in readings.pop(SICK).reason
-    assert seen(readings) == {did: {("UK", AVAILABLE)} for did in readings}
+ODD_ELEMENTS = [
+    {"rse_type": "GLASS"},
+    {"rse_type": None},
+    {"deleted": "no"},
+    {"availability_read": "true"},
+    {"volatile": 1},
+    {"site": ["AU"]},
+    {"site": True},
+]
 
 
-def test_a_site_attribute_that_is_not_a_text_makes_its_datasets_unseen(asking, stand_in):
-    stand_in.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
-    stand_in.holdings[SICK] = {"AU-DISK": "available"}
-    stand_in.storages["AU-DISK"] = ["AU"]
-    assert seen(read(asking())).keys() == set(DIDS) - {SICK}
+@pytest.mark.parametrize("kind", ["DATASET", "FILE"])
+@pytest.mark.parametrize("was_known", [False, True])
+@pytest.mark.parametrize("change", ODD_ELEMENTS, ids=str)
+def test_an_odd_storage_element_leaves_its_site_open_and_no_other(asking, stand_in, change, was_known, kind):
+    """A site with a complete copy elsewhere is known; if the element's own site is unknown, no other is."""
+    alone, half = DIDS[0], DIDS[1]
+    here, odd = {"UK-DISK": "available"}, {"AU-DISK": "available"}
+    stand_in.storages["RAL-DISK"] = "RAL"
+    stand_in.holdings = {SICK: here | odd, alone: odd, half: {"UK-DISK": "partial"} | odd}
+    if kind == "FILE":
+        del stand_in.holdings[half]
+        stand_in.spoil[META] = lambda rows: [{**row, "did_type": "FILE"} for row in rows]
+        stand_in.spoil[FILES_CALL] = lambda _: [
+            {
+                "scope": "lofar",
+                "name": did.split(":")[1],
+                "states": dict.fromkeys(stand_in.holdings[did], "AVAILABLE"),
+            }
+            for did in stand_in.holdings
+        ]
+    catalogue = asking(attributes_every=timedelta(0))
+    if was_known:
+        read(catalogue)
+    if "site" in change:
+        stand_in.storages["AU-DISK"] = change["site"]
+    else:
+        stand_in.spoil["/rses"] = lambda rows: [
+            {**row, **change} if row["rse"] == "AU-DISK" else row for row in rows
+        ]
+    dids = frozenset(stand_in.holdings)
+    readings = catalogue.read(dids).readings
+    assert readings[alone].reason.startswith(f"{alone} is at AU-DISK: ")
+    assert "bad row" not in readings[alone].reason
+    assert seen({SICK: readings[SICK]}) == {SICK: {("UK", AVAILABLE)}}
+    assert readings[SICK].unreachable_sites == ({"AU"} if was_known else {"RAL"})
+    if half in dids:
+        assert seen({half: readings[half]}) == {half: {("UK", PARTIAL)}}
+        assert readings[half].unreachable_sites == ({"AU"} if was_known else {"UK", "RAL"})
+
+
+def test_a_site_attribute_with_spaces_around_it_is_the_same_site(asking, stand_in):
+    stand_in.storages["AU-DISK"] = " UK\n"
+    assert asking().read({SICK}).sites == {"UK"}
 
 
 def without(text: str) -> Spoil:
