@@ -15,13 +15,11 @@ from .poll import DidErrors, Dids, RucioPoll
 from .responses import (
     ABSENT_DID,
     UNRESOLVED,
-    BadRow,
     DidInfo,
     Record,
     read_choice,
-    read_did,
     read_did_info,
-    read_file,
+    read_name,
     require_did,
     require_record,
 )
@@ -281,19 +279,15 @@ class ParentFinder:
     def _query_direct(self, did: Did) -> set[Did]:
         """Return the containers that have *did* as a direct child."""
         try:
-            parents = self._queries.ask_rows("list_parent_dids", *split_did(did), read=read_did)
+            return set(self._queries.ask_rows("list_parent_dids", *split_did(did), read=read_name))
         except NotFound:
             return set()
-        return {each for each in parents if each}
 
 
 def _read_child(row: Record) -> tuple[Did, str]:
     """Return a child of a container and its type.
 
     Raises:
-        BadRow: the row is unreadable, or the child's name is not a valid DID. The list must be complete.
+        BadRow: the row is unreadable. The list must be complete.
     """
-    did = read_did(row)
-    if did is None:
-        raise BadRow(f"{read_file(row)} is not a DID that can be queried")
-    return did, read_choice(_COLLECTION_TYPES, row, "type")
+    return read_name(row), read_choice(_COLLECTION_TYPES, row, "type")

@@ -29,7 +29,7 @@ from hydrator.domain.sites import add_unions, number_files
 from .dids import query_did
 from .poll import NEVER, Dids, RucioPoll
 from .replicas import count_files
-from .responses import BadRow, Counts, Record, Rows, iter_records, read_amount, read_file, require_record
+from .responses import BadRow, Counts, Record, Rows, iter_records, read_amount, read_name, require_record
 from .session.client import RucioConnection
 from .session.queries import QueryRunner, SeriesGuard, did_record, split_did
 from .session.settings import RucioSettings
@@ -119,7 +119,7 @@ def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
     sizes: dict[str, float] = {}
     available: dict[str, set[str]] = {storage: set() for storage in counts}
     for row in iter_records(rows):
-        file = read_file(row)
+        file = read_name(row)
         for storage in available_storages(read_states(row)) & available.keys():
             available[storage].add(file)
             sizes[file] = read_amount(row, "bytes")
@@ -219,7 +219,7 @@ class RucioFileLister:
 
 def _read_size(row: Record) -> tuple[str, int | None]:
     size = None if row.get("bytes") is None else round(read_amount(row, "bytes"))
-    return read_file(row), size
+    return read_name(row), size
 
 
 def _read_addresses(row: Record) -> tuple[str, dict[str, tuple[str, ...]]]:
@@ -227,4 +227,4 @@ def _read_addresses(row: Record) -> tuple[str, dict[str, tuple[str, ...]]]:
     for addresses in rses.values():
         if not isinstance(addresses, list) or not all(isinstance(url, str) for url in addresses):
             raise BadRow(f"expected addresses, got {quote_excerpt(addresses)}")
-    return read_file(row), {rse: tuple(sorted(addresses)) for rse, addresses in rses.items()}
+    return read_name(row), {rse: tuple(sorted(addresses)) for rse, addresses in rses.items()}

@@ -16,7 +16,7 @@ from hydrator.domain.model import Did, Provenance
 from .dids import ParentFinder
 from .poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid
 from .replicas import DatasetCount
-from .responses import Record, read_choice, read_did, read_text
+from .responses import Record, read_choice, read_name, read_text
 from .rse_directory import RseDirectory
 from .rules import RuleCache
 from .session.client import UnreadableAnswer
@@ -298,13 +298,13 @@ class LockReader:
     def _query_file_locks(self, did: Did, rule: Rule) -> list[Lock]:
         """Return locks of *rule* for the files of *did*: one for each pair of storage element and state."""
 
-        def read(row: Record) -> tuple[Did | None, str, str]:
-            return read_did(row), read_text(row, "rse"), read_choice(LOCK_STATES, row, "state")
+        def read(row: Record) -> tuple[Did, str, str]:
+            return read_name(row), read_text(row, "rse"), read_choice(LOCK_STATES, row, "state")
 
         rows = self._queries.ask_rows("list_replica_locks", rule.id, read=read)
         own_files = None
         if rule.did != did:
-            own_files = frozenset(self._queries.ask_rows("list_files", *split_did(did), read=read_did))
+            own_files = frozenset(self._queries.ask_rows("list_files", *split_did(did), read=read_name))
         states = {(storage, state) for file, storage, state in rows if own_files is None or file in own_files}
         return [Lock(did, storage, state, rule.id) for storage, state in sorted(states)]
 

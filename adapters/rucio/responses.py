@@ -206,22 +206,25 @@ def read_time(row: Record, key: str) -> datetime | None:
     return moment
 
 
-def read_file(row: Record) -> str:
-    """Return ``scope:name`` of a file; the name may have characters that a valid DID cannot have."""
-    return f"{read_text(row, 'scope')}:{read_text(row, 'name')}"
+def read_name(row: Record) -> Did:
+    """Return ``scope:name`` of *row*; the name may have characters that a DID in an ad cannot have.
+
+    It is for files, the members of containers and the subjects of rules: their names never enter an ad.
+    """
+    return Did(sys.intern(f"{read_text(row, 'scope')}:{read_text(row, 'name')}"))
 
 
 def read_did(row: Record) -> Did | None:
-    """Return the DID of *row*; None if it has characters that a valid DID cannot have."""
+    """Return the DID of *row*; None if it has characters that a DID in an ad cannot have."""
     try:
-        return Did(sys.intern(parse_did(read_file(row))))
+        return parse_did(read_name(row))
     except BadDid:
         return None
 
 
 def require_did(row: Record, dids: Collection[Did]) -> Did:
     """Return the DID of *row*; raise BadRow if it is not one of *dids*, those of the query."""
-    did = Did(read_file(row))
+    did = read_name(row)
     if did not in dids:
         asked = f"{min(dids)}{' and others' if len(dids) > 1 else ''}"
         raise BadRow(f"the query was for {asked}, the answer is about {quote_excerpt(did)}")

@@ -157,7 +157,7 @@ class RuleCache:
             self._cache = _CachedRules(now, asked_at, fresh, former)
             return frozenset()
         page.asked_at = asked_at
-        touched = {rule.did for rule in changed.values() if rule.did and page.rules.get(rule.id) != rule}
+        touched = {rule.did for rule in changed.values() if page.rules.get(rule.id) != rule}
         page.rules.update(
             (key, rule) for key, rule in changed.items() if key in page.rules or rule.state in PENDING_STATES
         )
@@ -210,8 +210,8 @@ class RuleCache:
                 rules_by_did = {did: dict[str, Rule]() for did in dids if rule_storages[did]}
                 listed = self._list_rules({"scope": scope}, _MAX_RULES_PER_DATASET * len(dids))
                 for rule in listed.values():
-                    rules = rules_by_did.get(rule.did) if rule.did else None
-                    if rules is None or rule.did is None or rule.state != "OK" or rule.expires_at is not None:
+                    rules = rules_by_did.get(rule.did)
+                    if rules is None or rule.state != "OK" or rule.expires_at is not None:
                         continue
                     rules[rule.expression] = rule
                     if rule_storages[rule.did] <= rules.keys():
@@ -223,7 +223,7 @@ class RuleCache:
     def pending_rules(self) -> Mapping[Did, list[Rule]]:
         """Return, by DID, the rules that have no locks yet."""
         pending = (rule for rule in self.rules_by_id.values() if rule.state in PENDING_STATES)
-        return group_pairs((rule.did, rule) for rule in pending if rule.did)
+        return group_pairs((rule.did, rule) for rule in pending)
 
     def is_deleted(self, rule: str) -> bool:
         """Return whether Rucio answered 404 for the rule with this id."""

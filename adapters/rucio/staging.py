@@ -39,7 +39,6 @@ from adapters.rucio.responses import (
     Rses,
     describe_fault,
     read_amount,
-    read_file,
     read_text,
     read_time,
     require_record,
@@ -268,7 +267,7 @@ def parse_rule(row: Record, pool: str, account: str) -> ExistingRule:
     kind, site = ours or (StagingKind.STAGE, Site(""))
     return ExistingRule(
         rule.id,
-        rule.did or Did(read_file(row)),
+        rule.did,
         site,
         rule.expression,
         rule.account,

@@ -28,7 +28,7 @@ from .responses import (
     Rse,
     Rses,
     read_choice,
-    read_did,
+    read_name,
     read_text,
     read_time,
     require_record,
@@ -67,11 +67,11 @@ class Rule(NamedTuple):
 
     *state* is OK, REPLICATING, STUCK, SUSPENDED, WAITING_APPROVAL or INJECT; in the last two states the rule
     has no locks yet. *error* is Rucio's reason for STUCK. *expires_at* is the end of the rule; None: no end.
-    *fault* says why the row is unreadable; then only the id is valid, and perhaps the DID.
+    *fault* says why the row is unreadable; then only the id and the DID are valid.
     """
 
     id: str
-    did: Did | None
+    did: Did
     state: str
     expression: str
     grouping: str = "DATASET"
@@ -134,7 +134,7 @@ def read_rule(row: Record) -> Rule:
     Raises:
         BadRow: the id is unreadable, or is not a short printable text.
     """
-    rule_id, did = read_text(row, "id"), read_did(row)
+    rule_id, did = read_text(row, "id"), read_name(row)
     if not rule_id.isprintable() or len(rule_id) > _NAME_CHARS:
         raise BadRow(f"{quote_excerpt(rule_id)} cannot be the id of a rule")
     try:

@@ -339,6 +339,18 @@ def test_a_container_of_which_parts_were_cut_is_unseen(asking, stand_in):
         assert "2 datasets" in reading.reason
 
 
+def test_a_container_with_a_dataset_whose_name_no_ad_can_have_is_seen(asking, stand_in):
+    """CMS names the blocks in its containers ``A#12ac``."""
+    block = Did("lofar:A#12ac,%2F")
+    stand_in.holdings = {did: {"UK-DISK": "available"} for did in DIDS[1:]}
+    stand_in.holdings[block] = {"UK-DISK": "partial"}
+    row = {"scope": "lofar", "name": "A#12ac,%2F", "type": "DATASET"}
+    stand_in.spoil[f"/dids/{BOX.replace(':', '/')}/dids"] = lambda rows: [row, *rows[1:]]
+    reading = asking().read({BOX}).readings[BOX]
+    assert {(r.site, r.state) for r in reading.replicas} == {("UK", PARTIAL)}
+    assert "/replicas/lofar/A%2312ac%2C%252F/datasets" in stand_in.asked
+
+
 def test_a_part_of_an_unknown_kind_makes_its_container_unseen(asking, stand_in):
     stand_in.spoil[f"/dids/{BOX.replace(':', '/')}/dids"] = lambda rows: [
         *rows[1:],
