@@ -139,6 +139,10 @@ def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
     }
 
 
+_IN_ARCHIVE = "xrdcl.unzip="
+"""Rucio appends this to the address of an archive, for a file inside it."""
+
+
 class RucioFileLister:
     """A lister of files for the server in *settings*; see :class:`hydrator.domain.ports.FileLister`.
 
@@ -188,20 +192,24 @@ class RucioFileLister:
         if len(sizes) > info.length or (len(sizes) < info.length and info.kind != "CONTAINER"):
             reason = f"list_files lists {len(sizes)} of the {info.length} files of {did}"
             raise CatalogueGarbled(self.name, reason)
-        addresses = self._list_addresses(did, storages) if storages and sizes else {}
+        listed = self._list_addresses(did, storages) if storages and sizes else {}
+        addresses = {file: _keep_plain(by_rse) for file, by_rse in listed.items()}
         if storages and sizes and not any(addresses.values()):
-            self._check_archives(did, storages)
+            self._check_archives(did, storages, {rse for by_rse in listed.values() for rse in by_rse})
         return tuple(DatasetFile(file, sizes[file], addresses.get(file, {})) for file in sorted(sizes))
 
-    def _check_archives(self, did: Did, storages: AbstractSet[str]) -> None:
-        """Raise CatalogueGarbled if Rucio counts files of *did* at one of *storages*; none has an address."""
+    def _check_archives(self, did: Did, storages: AbstractSet[str], inside: set[str]) -> None:
+        """Raise CatalogueGarbled if Rucio has files of *did* at one of *storages*; none has an address.
+
+        *inside* are the storage elements where a file has an address inside an archive only.
+        """
         with contextlib.suppress(NotFound):  # a file or a container
             counts = count_files(self._queries, did)
-            if inside := sorted(name for name in storages & counts.keys() if counts[name].available_length):
-                reason = (
-                    f"its files at {', '.join(inside)} are inside archives, and Rucio has no address for any"
-                )
-                raise CatalogueGarbled(self._queries.name, f"{reason}: a job would find no file of it there")
+            inside |= {name for name in storages & counts.keys() if counts[name].available_length}
+        if inside:
+            at = ", ".join(sorted(inside))
+            reason = f"its files at {at} are inside archives, and Rucio has no address for any"
+            raise CatalogueGarbled(self._queries.name, f"{reason}: a job would find no file of it there")
 
     def _list_addresses(self, did: Did, storages: AbstractSet[str]) -> dict[str, dict[str, tuple[str, ...]]]:
         """Return, for each file, its addresses at each storage element where the file is available."""
@@ -220,6 +228,12 @@ class RucioFileLister:
 def _read_size(row: Record) -> tuple[str, int | None]:
     size = None if row.get("bytes") is None else round(read_amount(row, "bytes"))
     return read_name(row), size
+
+
+def _keep_plain(addresses: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return *addresses* by storage element without those inside an archive: no job finds a file there."""
+    plain = {rse: tuple(url for url in urls if _IN_ARCHIVE not in url) for rse, urls in addresses.items()}
+    return {rse: urls for rse, urls in plain.items() if urls}
 
 
 def _read_addresses(row: Record) -> tuple[str, dict[str, tuple[str, ...]]]:

@@ -88,6 +88,8 @@ def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
         begin = area.address_prefix.rstrip("/") + "/"
         matches = (each for each in file.addresses.get(area.rse, ()) if each.startswith(begin))
         path = next(matches, "").removeprefix(begin).lstrip("/")
+        if "?" in path:  # a signature, or a member of an archive: no path of a file
+            return None
     else:
         return None
     return None if not path or has_unsafe_parts(path) or has_unsafe_parts(name) else path

@@ -113,9 +113,17 @@ def test_address_of_the_areas_storage_element_gives_the_path(prefix):
 
 
 @pytest.mark.parametrize(
-    "address", ["davs://h/p/../../etc/passwd", "davs://h/pq/x", "davs://h/p/", "file:///etc/x"]
+    "address",
+    [
+        "davs://h/p/../../etc/passwd",
+        "davs://h/pq/x",
+        "davs://h/p/",
+        "file:///etc/x",
+        "davs://h/p/a.zip?xrdcl.unzip=a",
+        "davs://h/p/a?X-Amz-Signature=1",
+    ],
 )
-def test_address_with_another_prefix_gives_no_path(address):
+def test_address_with_another_prefix_or_a_query_gives_no_path(address):
     chosen = area(rule="catalogue", rse="RSE", address_prefix="davs://h/p")
     assert local_paths([chosen], [L1], {L1: [DatasetFile("lofar:a", 1, {"RSE": (address,)})]}) == {"UK": {}}
 

@@ -88,6 +88,17 @@ def test_dataset_whose_files_are_all_inside_archives_says_what_a_job_would_find(
     assert len(lister.list_files({DID}, {"AU-DISK"}, 9)[DID]) == 2
 
 
+def test_file_inside_an_archive_says_what_a_job_would_find(lister, stand_in):
+    stand_in.kind, stand_in.length, stand_in.list_files = "FILE", 1, stand_in.list_files[1:]
+    inside = "root://h//p/f1.zip?xrdcl.unzip=f1"
+    stand_in.rows[0]["rses"] = {"UK-DISK": [inside]}
+    reason = lister.list_files({DID}, {"UK-DISK"}, 9)[DID].reason
+    assert "its files at UK-DISK are inside archives" in reason
+    stand_in.rows[0]["rses"] = {"UK-DISK": [inside], "AU-DISK": ["root://h//p/f1"]}
+    plain = DatasetFile("lofar:f1", 1, {"AU-DISK": ("root://h//p/f1",)})
+    assert lister.list_files({DID}, {"UK-DISK", "AU-DISK"}, 9)[DID] == (plain,)
+
+
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_list_that_was_cut_is_an_error_of_its_dataset(lister, stand_in, kept):
     stand_in.list_files = stand_in.list_files[:kept]
