@@ -135,8 +135,7 @@ class Description:
             return None
         if not self.item_names:
             return ({},)
-        self._submit["hydrator_queue"] = self.queue_arguments
-        if self.expand("hydrator_queue", {}).endswith("|"):
+        if self.expand_text(self.queue_arguments, {}).endswith("|"):
             return None
         try:
             with chdir(self._folder):
@@ -165,7 +164,7 @@ class Description:
         return text
 
     def expand_text(self, text: str, row: Row) -> str:
-        """Return *text*, which has only macros of values that were expanded, for the item *row*."""
+        """Return *text* for the item *row*; a circle of macros in it is found only the first time."""
         if self._submit is not None:
             self._submit["hydrator_text"] = text
         return self.expand("hydrator_text", row)

@@ -299,7 +299,7 @@ def test_filter_prints_the_file_with_the_datasets_line(tmp_path):
 
 def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
     """Case S10 of cases/submit.md."""
-    (tmp_path / "dids").write_text("\ufeff# mine\no:1\n\n  o:2  \n")
+    (tmp_path / "dids").write_text("\ufeff# mine\nSCOPE:NAME\no:1\n\n  o:2  \n")
     done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, stdin=b"queue\n")
     assert done.stdout.decode().splitlines() == ['+RequiredDatasets = {"o:1", "o:2"}', "queue"]
 

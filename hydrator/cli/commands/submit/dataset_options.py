@@ -95,7 +95,7 @@ class DatasetOptions:
         self.file_dids: list[str] = []
         problems = []
         for number, line in enumerate(map(str.strip, lines), 1):
-            if line and not line.startswith("#"):
+            if line and not line.startswith("#") and line != "SCOPE:NAME":  # Rucio's header
                 self.file_dids.append(line)
                 try:
                     parse_did(line, self.default_scope)
