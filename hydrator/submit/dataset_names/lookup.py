@@ -101,14 +101,12 @@ def fitting_dids(path: str, dids: Iterable[_Did]) -> list[_Did]:
     ['x:obs1/L6.MS.tar']
     """
     base = base_name(path)
-    bases = {did: base_name(did.partition(":")[2]) for did in dids}
-    near = {
-        did: _count_shared_folders(path, did.replace(":", "/", 1))
-        for did, own in bases.items()
-        if not is_other_version(own, base)
-    }
-    best = [did for did, shared in near.items() if shared == max(near.values())]
-    return [did for did in best if bases[did] == base] or best
+    fit = {}
+    for did in dids:
+        own = base_name(did.partition(":")[2])
+        if not is_other_version(own, base):
+            fit[did] = (_count_shared_folders(path, did.replace(":", "/", 1)), own == base)
+    return [did for did, rank in fit.items() if rank == max(fit.values())]
 
 
 def _count_shared_folders(*paths: str) -> int:

@@ -382,7 +382,7 @@ def add_datasets_to_dag(
         )
         lines += new_lines
         notes += new_notes
-        lines += [_append(node, line) for line in (extra_lines or {}).get(node.name, ())]
+        lines += [_vars_line(node, line, "APPEND ") for line in (extra_lines or {}).get(node.name, ())]
     for reference in dag.references if copies is None else ():
         notes.append(
             f"{origin}: {reference.statement}: the nodes of that file stay unchanged: filter that file too"
@@ -402,17 +402,13 @@ def _list_lines(
     new = _choose_datasets(description, dids, place, "node")
     # VARS with PREPEND comes first, so a submit description that was not read can override it
     modifier = "PREPEND " if description.unread else ""
-    lines = [_vars_line(node, f"+{REQUIRED_DATASETS}", new.literal, modifier)] if new.literal else []
-    return lines + [_append(node, line) for line in new.key.lines], new.notes
+    lines = [_vars_line(node, f"+{REQUIRED_DATASETS} = {new.literal}", modifier)] if new.literal else []
+    return lines + [_vars_line(node, line, "APPEND ") for line in new.key.lines], new.notes
 
 
-def _append(node: DagNode, line: str) -> str:
-    """Return the VARS line for the line NAME = VALUE, which comes after the node's submit description."""
+def _vars_line(node: DagNode, line: str, modifier: str) -> str:
+    """Return the VARS line for the line NAME = VALUE; with APPEND it comes after the submit description."""
     name, _, value = line.partition(" = ")
-    return _vars_line(node, name, value, "APPEND ")
-
-
-def _vars_line(node: DagNode, name: str, value: str, modifier: str = "") -> str:
     return f"VARS {node.name} {modifier}{name}={string_literal(value)}"
 
 
