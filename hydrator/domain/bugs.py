@@ -132,13 +132,16 @@ class BugReporter:
     ) -> _T | Unseen:
         """Return the result of *work*; Unseen after an *expected* error, or after a bug of *part*.
 
-        *describe* returns the reason of an expected error. A bug of one part never stops the others.
+        *describe* returns the reason of an expected error. A bug of one part never stops the others. Ctrl-C,
+        which Python gives to the main thread, does.
         """
         try:
             result = work()
         except expected as error:
             return Unseen(describe(error))
-        except BaseException as error:  # noqa: BLE001 - a plugin may even raise SystemExit
+        except BaseException as error:  # a plugin may even raise SystemExit
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise
             return Unseen(self.report(part, error))
         self.mark_resolved(part)
         return result

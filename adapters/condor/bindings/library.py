@@ -11,10 +11,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from hydrator.domain.ads import contract
-from hydrator.domain.daemon_probe import DaemonKind
+
+if TYPE_CHECKING:  # the child starts without dataclasses
+    from hydrator.domain.daemon_probe import DaemonKind
 
 Ad = dict[str, Any]
 """Attributes of an ad, or fields of a row, as JSON."""
@@ -168,7 +170,7 @@ class Bindings:
         }
 
     def config_of(
-        self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
+        self, daemon: "DaemonKind", names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]:
         """Return configuration values of *daemon*, None for an undefined value; it must authorize READ.
 

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
+from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
 from hydrator.domain.ports import PoolSnapshot, ScheddQueue
 from hydrator.reconcile.reconciler import CycleTimeouts
@@ -323,3 +324,11 @@ def test_answer_for_an_unasked_dataset_is_ignored():
     report = world.run()
     assert report.evaluation.snapshot.sites[CAM].facts.keys() == {L1}
     assert to_unix(report.started_at) == to_unix(NOON)
+
+
+def test_ctrl_c_in_the_main_thread_is_no_bug_of_a_part():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        BugReporter().attempt("the pacing", interrupted)
