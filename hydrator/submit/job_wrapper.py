@@ -290,9 +290,7 @@ def list_files(path: str) -> "Iterator[File]":
         seen.add(os.path.realpath(folder))  # a link may lead back
         folders[:] = [name for name in folders if os.path.realpath(os.path.join(folder, name)) not in seen]
         inside = str(names + folders).lower()
-        is_set = (
-            folder != path and folder.lower().endswith(".ms") and not re.search(r"\.(ms|tar|tgz)", inside)
-        )
+        is_set = folder[len(path) :].lower().endswith(".ms") and not re.search(r"\.(ms|tar|tgz)", inside)
         for name in {*names, "table.dat"} if is_set or "ANTENNA" in folders else names:
             file = os.path.join(folder, name)
             yield os.path.relpath(file, path), None, [file]
@@ -507,13 +505,10 @@ def build_dataset_folders(job: JobInputs, found: "list[list[str]]", scratch: str
         raise OSError(errno.ENOSPC, text)
     ready = [build_dataset_folder(dataset, each, scratch) for dataset, each in zip(job.datasets, entries)]
     for dataset, path, each in zip(job.datasets, ready, entries):
-        is_unpacked = any(archive for _, _, archive in each)
-        problem = check_files(list_files(path), None, int)[0] if is_unpacked else ""
+        problem = check_files(list_files(path), None, int)[0] if any(packed for _, _, packed in each) else ""
         for table in measurement_sets(path) or [path] if job.is_rapthor and not problem else ():
             if not os.path.isfile(os.path.join(table, "ANTENNA", "table.dat")):
-                problem = (
-                    f"{table} is neither a measurement set with antennas nor a tar file that `unpack` names"
-                )
+                problem = f"{table} is neither a measurement set with antennas nor a tar file in `unpack`"
         if problem:
             raise WrapperError(f"{dataset.did} ({each[0][1]}: {problem})", RETRY_STATUS, dataset.did)
     return ready
