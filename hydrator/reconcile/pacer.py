@@ -215,6 +215,7 @@ class Pacer:
         settings: the configuration.
         find_rate: returns the transfer rates as of now; by default those of the configuration.
         bugs: counts and logs exceptions that no part should raise.
+        last: the openings that the process before saved.
     """
 
     def __init__(
@@ -222,6 +223,7 @@ class Pacer:
         settings: Settings,
         find_rate: FindRate | None = None,
         bugs: BugReporter | None = None,
+        last: PacedCycle | None = None,
     ) -> None:
         self._settings = settings
         configured = RateTable(now=from_unix(0), network=settings.network)
@@ -230,7 +232,7 @@ class Pacer:
         self._load: PoolLoad | None = None
         self._failure: str | None = None
         self._figures = _Figures()
-        self._memory = PacingMemory()
+        self._memory = PacingMemory(absent_since=last.absent_since if last else {})
         self._paced_load: PoolLoad | None = None
         self._paced_at: datetime | None = None
         self._waited_at: dict[SetKey, datetime] = {}
@@ -260,7 +262,8 @@ class Pacer:
         """Return the openings of the cycle at *now*; those of the last cycle without a new load."""
         made = self._bugs.attempt("the pacing", lambda: self._make(snapshot, demand, now))
         if isinstance(made, Unseen):
-            made = PacedCycle(None, made.reason, waiting=self.last.waiting)
+            absent_since = self._memory.absent_since
+            made = PacedCycle(None, made.reason, waiting=self.last.waiting, absent_since=absent_since)
         self.last = made
         return made
 
@@ -312,4 +315,5 @@ class Pacer:
         self._paced_load, self._paced_at = load, now
         self._waited_at.update({jobs.key: now for jobs in waiting})
         self._waited_at = {key: at for key, at in self._waited_at.items() if now - at <= KEEP_WAITING}
-        return PacedCycle(openings, None, Counter(read.source for read in reads), frozenset(self._waited_at))
+        readers = Counter(read.source for read in reads)
+        return PacedCycle(openings, None, readers, frozenset(self._waited_at), self._memory.absent_since)

@@ -171,7 +171,8 @@ class PacingMemory:
     """The state that one round keeps for the next.
 
     Without it, sets that no slot at home takes lose an interval. ``reads`` are those of links that have not
-    been idle since: the read of a job that has ended has delayed the others.
+    been idle since: the read of a job that has ended has delayed the others. ``absent_since`` has, for each
+    set with a dataset at no site, the time (Unix s) of the first round that found it so.
     """
 
     round: int = 0
@@ -179,6 +180,7 @@ class PacingMemory:
     watches: Mapping[JobGroup, Watch] = field(default_factory=dict)
     leases: Mapping[JobGroup, Lease] = field(default_factory=dict)
     reads: Sequence[RunningRead] = ()
+    absent_since: Mapping[SetKey, float] = field(default_factory=dict)
 
 
 def pace(
@@ -361,6 +363,8 @@ class _Round:
         self._jobs: dict[JobGroup, _Jobs] = {}
         self._links: defaultdict[Site | None, _Link] = defaultdict(_Link)  # by source
         self._leases: dict[JobGroup, Lease] = {}
+        absent = {key for key, size in pool.sets.items() if () in size.on_disk}
+        self._absent_since = {key: at for key, at in memory.absent_since.items() if key in absent}
         self._openings: defaultdict[Site, dict[str, Opening]] = defaultdict(dict)
         self._open_bytes = {False: 0, True: 0}  # by is_refused
         self._closed: dict[tuple[_AlikeJobs, bool], Site] = {}  # a full link, where no route has room
@@ -403,7 +407,7 @@ class _Round:
             outlooks[key] = Outlook(Reason.OPEN, tuple(lease.openings), len(fed | {key}), lanes)
         turns = {group: jobs.turn for group, jobs in self._jobs.items()}
         watches = {group: jobs.watch for group, jobs in self._jobs.items() if jobs.watch}
-        memory = PacingMemory(self._round, turns, watches, self._leases, self._reads)
+        memory = PacingMemory(self._round, turns, watches, self._leases, self._reads, self._absent_since)
         reuse = min(self._pool.run_seconds, MAX_REUSE_SECONDS)
         until = self._now + self._lateness + 2 * self._interval + reuse
         openings = {site: self._openings.get(site, {}) for site in self._slots}
@@ -536,9 +540,9 @@ class _Round:
         """Open *jobs* if they may be; return their outlook."""
         kind, homes = jobs.kind, jobs.kind.homes
         if () in kind.parts:  # a catalogue may list the data soon
-            jobs.watch = jobs.watch or Watch(jobs.idle, self._now)
+            since = self._absent_since.setdefault(jobs.group.key, self._now)
             wait = MOVING_SECONDS if jobs.size.is_moving else ABSENT_SECONDS
-            if self._now - jobs.watch.since < wait:
+            if self._now - since < wait:
                 return Outlook(Reason.ABSENT, (), round(wait))
         if homes and not self._list_useful(kind, is_short=True):
             return self._describe_home(jobs)

@@ -17,6 +17,7 @@ from hydrator.config import RucioSource, Settings
 from hydrator.config.network import NetworkSettings
 from hydrator.diagnostics.overview.saved import load_view
 from hydrator.domain.ads import contract
+from hydrator.domain.ads.openings import OPENINGS_REPORT, PacedCycle
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
@@ -197,7 +198,12 @@ class Parts:
             timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,
             on_late_answer=on_late_answer,
-            pacer=Pacer(self.settings, self.network.find_rate, bugs),
+            pacer=Pacer(
+                self.settings,
+                self.network.find_rate,
+                bugs,
+                store.load_report(OPENINGS_REPORT, PacedCycle) if store else None,
+            ),
             threads=threads,
         )
 

@@ -213,10 +213,12 @@ class PacedCycle:
     """The openings of one cycle, or the reason why there are none. The state has those of the last cycle.
 
     ``readers`` has, by source, the jobs that started with a read from it. ``waiting`` are the sets for which
-    jobs waited in the last KEEP_WAITING; None before the first round.
+    jobs waited in the last KEEP_WAITING; None before the first round. ``absent_since`` is what the pacing
+    remembers over a restart: since when (Unix s) sets have a dataset at no site.
     """
 
     openings: Openings | None = None
     none_reason: str | None = None
     readers: Mapping[Site, int] = field(default_factory=dict)
     waiting: frozenset[SetKey] | None = None
+    absent_since: Mapping[SetKey, float] = field(default_factory=dict)

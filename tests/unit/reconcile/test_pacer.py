@@ -227,6 +227,22 @@ def test_pool_without_an_answer_has_the_last_one_until_it_is_old():
     assert pacer.last.none_reason.endswith("the collector is down")
 
 
+def test_wait_for_data_that_no_site_has_goes_on_after_a_restart(tmp_path):
+    """A daemon that is restarted each night would keep jobs whose data is on a broken disk for ever."""
+    view = snapshot({UK: {L1: (DatasetState.UNAVAILABLE, None)}, DE: {L2: HERE}})
+    pacer, opened = pacer_of(), []
+    for hours in (0, 20, 23, 25):
+        now = NOON + hours * HOUR
+        pacer.update_load(load(idle=IDLE, slots=SLOTS, at=now))
+        opened.append(any(pacer.make(view, WANTED, now).openings.openings.values()))
+        pacer.update_load(Unseen("the collector is down"))
+        pacer.make(view, WANTED, now + HOUR / 2)
+        with Store.open_to_write(tmp_path) as store:
+            store.save_reports({"openings": pacer.last})
+            pacer = Pacer(pacer._settings, last=store.load_report("openings", PacedCycle))
+    assert opened == [False, False, False, True]
+
+
 def test_set_is_waited_for_until_an_hour_after_its_last_idle_job():
     pacer = pacer_of()
     assert pacer.last.waiting is None
