@@ -124,6 +124,11 @@ def queues() -> PoolLoad:
 def world(dids: Sequence[Did] = DATASETS) -> ServerState:
     """Fifty sites with all kinds of facts about *dids*, a change that is held, and a catalogue that fails."""
     facts = {site: _facts(number, dids) for number, site in enumerate(SITES)}
+    coming = {
+        did: Fact(DatasetState.STAGING, NOON, share, Provenance(ready_at=NOON + minutes * MINUTE))
+        for did, share, minutes in zip(NEW, (0.81, 0.35, 0.02), (25, 70, 190), strict=True)
+    }
+    facts[CAM] = replace(facts[CAM], facts=facts[CAM].facts | coming)
     held = HeldLoss(NOON - HOUR, NOON, dict.fromkeys(DATASETS[:30], 3), 166, HoldCause.SITE)
     error = "no answer within 10 s"
     failing = to_unix(NOON - 12 * MINUTE)
