@@ -24,6 +24,14 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
 ]
 
+RefuseOption = Annotated[
+    bool,
+    typer.Option(
+        "--refuse-nowhere",
+        help="If no site has all data of a job now, submit nothing and exit with status 3.",
+    ),
+]
+
 
 def read_typed(text: str | None) -> str | None:
     """Return *text* as its user typed it: in a locale without its letters it has their bytes, ``\\udcc3``.

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
 from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine
+from hydrator.diagnostics.why.nowhere import add_similar_names
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.bugs import BugReporter, WorkerBug
@@ -25,7 +26,6 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import explain_for_job
 from hydrator.state.store import Store
-from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import system_clock
 from hydrator.wiring.catalogues import build_idle_catalogues
 from hydrator.wiring.condor import build_cluster_queues, build_condor_client

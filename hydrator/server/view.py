@@ -12,6 +12,7 @@ from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.problems import find_problems
+from hydrator.diagnostics.why.nowhere import add_similar_names
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Openings
 from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers
@@ -30,7 +31,6 @@ from hydrator.reconcile.view import (
 )
 from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.submit.dataset_paths import unlisted_paths
-from hydrator.submit.nearest_names import add_similar_names
 
 MAX_SETS: Final = 1000
 """Largest number of sets in one answer, and of keys in one query."""

@@ -1,6 +1,5 @@
 """File lists: query the files of datasets from the catalogues, and report datasets without a file list."""
 
-import fnmatch
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from hydrator.domain.redaction import sanitize
 from hydrator.domain.text import group_pairs, shorten_list
 
 from .dataset_paths import FilesByDid, has_file_rule
+from .rapthor.parset import matches_base_name
 
 MAX_FILES = 20_000
 """The files of all datasets of one run: each is a line of hydrator-paths.json."""
@@ -47,17 +47,13 @@ class Listing:
 
         A dataset without a list of files counts as one file, with its size in *sizes* if it is known.
         """
-        listed = [self.contents.get(did, (DatasetFile(did, sizes.get(did)),)) for did in dids]
-        return [
-            file
-            for files in listed
-            for file in files
-            if any(fnmatch.fnmatchcase(_lower_base_name(file), pattern.lower()) for pattern in patterns)
-        ]
-
-
-def _lower_base_name(file: DatasetFile) -> str:
-    return file.did.partition(":")[2].rpartition("/")[2].lower()
+        found = []
+        for did in dids:
+            for file in self.contents.get(did, (DatasetFile(did, sizes.get(did)),)):
+                name = file.did.partition(":")[2].lower()
+                if any(matches_base_name(name, pattern.lower()) for pattern in patterns):
+                    found.append(file)
+        return found
 
 
 def list_files(dids: Collection[Did], settings: Settings, listers: Sequence[FileLister]) -> Listing:

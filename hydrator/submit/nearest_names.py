@@ -4,10 +4,9 @@ import difflib
 import heapq
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from os.path import commonprefix
 
-from hydrator.domain.model import DaemonKnowledge, Did
+from hydrator.domain.model import Did
 from hydrator.submit.dataset_names.lookup import strip_tar
 
 MAX_SIMILAR = 3
@@ -92,31 +91,3 @@ def similar_name_patterns(dids: Collection[Did]) -> list[str]:
         parts = (f"{name[:half]}*", f"*{name[half:]}", f"{name[:quarter]}*{name[-quarter:]}")
         patterns += [f"{scope}:{part}" for part in parts]
     return list(dict.fromkeys(patterns))
-
-
-def find_absent_dids(knowledge: DaemonKnowledge, dids: Iterable[Did]) -> list[Did]:
-    """Return those of *dids* that the daemon polled and found at no site."""
-    polled = knowledge.demanded_dids | knowledge.queried_dids
-    sites = knowledge.snapshot.sites.values()
-    return [
-        did
-        for did in sorted(dids)
-        if did in polled
-        and did not in knowledge.snapshot.unseen_reasons
-        and not any(did in site.facts for site in sites)
-    ]
-
-
-def add_similar_names(
-    knowledge: DaemonKnowledge, dids: Iterable[Did], names: Iterable[Did] = ()
-) -> DaemonKnowledge:
-    """Return *knowledge* with similar names for those of *dids* that are at no site.
-
-    The similar names come from *names* and from the snapshot.
-    """
-    absent = find_absent_dids(knowledge, dids)
-    if not absent:
-        return knowledge
-    known = knowledge.snapshot.present_dids.union(names)
-    near = {did: similar for did in absent[:MAX_SEARCHED] if (similar := similar_names(did, known))}
-    return replace(knowledge, similar_names={**knowledge.similar_names, **near})

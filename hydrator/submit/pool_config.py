@@ -68,8 +68,6 @@ The other one, of ``auto`` jobs, is a last resort: those that come within an hou
 """
 PATTERN_CHARS: Final = 125
 """The most characters of ``[publish] never``, as a pattern, in one line of the schedd's text."""
-OTHERS_WEIGHT: Final = "1000000000"
-"""The weight of an idle job whose data is at a site: it keeps jobs without datasets away from the site."""
 
 
 # --- the texts ----------------------------------------------------------------------------------------
@@ -80,6 +78,7 @@ _HEAD = """\
 # condor_reconfig. It extends your values (the last line of a schedd's replaces one). To remove it, delete the file and run
 # condor_reconfig: every value is then as before. Jobs already queued keep their clause until `hydrator run-anywhere`.
 """
+_RANK_ONLY = "rank only: it ranks slots for jobs; every job may use every slot, and the schedd refuses no job"
 
 _MACROS = rf"""
 # Patterns of what a user wrote. unparse(X) is the text of X, which it does not evaluate; "" if X is absent. LIST: a list of
@@ -273,9 +272,9 @@ _NEGOTIATOR = r"""
 # two slots have the same R.
 # BACKLOG: so many jobs, up to 1,000, wait for free slots beside the data of the slot's site, by the daemon's last word, which holds
 # until DataLocalityOpenUntil. Others go elsewhere if they can.
-DATALOCALITY_OTHERS_WEIGHT = {others_weight}
+DATALOCALITY_OTHERS_WEIGHT = 1000000000
 DATALOCALITY_READ = [R = TARGET.DataLocalityRank; V = R < -850000.0 ? (R + 1800000.0) / 900.0 - 2000.0 : 1000.0 * R / (600.0 - R)].V
-DATALOCALITY_BACKLOG = (time() < MY.DataLocalityOpenUntil && MY.DataLocalityBacklog > 0) =?= true ? min({{MY.DataLocalityBacklog, 1000}}) : 0
+DATALOCALITY_BACKLOG = (time() < MY.DataLocalityOpenUntil && MY.DataLocalityBacklog > 0) =?= true ? min({MY.DataLocalityBacklog, 1000}) : 0
 DATALOCALITY_TERM = isUndefined(TARGET.DataLocalityRank) ? -1.0 * $(DATALOCALITY_OTHERS_WEIGHT) * ($(DATALOCALITY_BACKLOG)) : 1e9 * $(DATALOCALITY_READ)
 NEGOTIATOR_PRE_JOB_RANK = ($(DATALOCALITY_TERM)) + 1e8 * (TARGET.GPUPreference ?: 0.0) + (MY.Offline =?= true ? -4e12 : 0.0) + ($(NEGOTIATOR_PRE_JOB_RANK:0.0))
 """
@@ -337,7 +336,7 @@ def startd_config(*, rank_only: bool = False) -> str:
 
 def negotiator_config(*, rank_only: bool = False) -> str:
     """Return the text for the negotiator: data locality counts more than the size of a slot."""
-    return _format_header("negotiator", rank_only) + _NEGOTIATOR.format(others_weight=OTHERS_WEIGHT)
+    return _format_header("negotiator", rank_only) + _NEGOTIATOR
 
 
 def allow_lines(daemon: str, level: str, identity: str) -> list[str]:
@@ -383,9 +382,4 @@ def _names_pattern(patterns: Sequence[str]) -> str:
 
 
 def _format_header(role: str, rank_only: bool) -> str:
-    form = (
-        "rank only: it ranks slots for jobs; every job may use every slot, and the schedd refuses no job"
-        if rank_only
-        else "enforced"
-    )
-    return _HEAD.format(form=form, role=role)
+    return _HEAD.format(form=_RANK_ONLY if rank_only else "enforced", role=role)

@@ -53,29 +53,21 @@ def path_known_clause(site_attributes: Sequence[str]) -> str:
 
 
 def retry_elsewhere(
-    clauses: Sequence[str],
-    site_attributes: Sequence[str],
-    *,
-    tries: int = TRIES,
-    data_sites: Sequence[str] = (),
-    grace_seconds: int = GRACE_SECONDS,
+    clauses: Sequence[str], site_attributes: Sequence[str], *, data_sites: Sequence[str] = ()
 ) -> list[str]:
     """Return submit description lines that make the schedd run the job at another site after a miss.
 
     A miss is an exit with MISSED_EXIT_STATUS: the job could not read its data. The job then stays in the
     queue and avoids that site for an hour. In three cases the schedd holds the job, and names the sites in
-    the hold reason: after *tries* misses; after a second miss at one site; after misses at all *data_sites*,
-    if no other site matched for *grace_seconds*. If the description has ``max_retries``, HTCondor retries the
+    the hold reason: after TRIES misses; after a second miss at one site; after misses at all *data_sites*,
+    if no other site matched for GRACE_SECONDS. If the description has ``max_retries``, HTCondor retries the
     job after other exit codes too, and the schedd holds the job if the last retry is a miss. The lines set
     ``requirements`` and ``periodic_hold``, so the description must not set them itself.
 
     Args:
         clauses: expressions for the job's Requirements; blank ones do not count.
         site_attributes: as for :func:`avoid_missed_sites_clause`.
-        tries: the number of misses after which the schedd holds the job, 1 or more.
         data_sites: the sites that have the job's data; empty if they are not known.
-        grace_seconds: after its last miss the job waits this many seconds for a site that is not in
-            *data_sites*.
     """
     own = [f"({clause})" for clause in clauses if clause.strip()]
     requirements = " && ".join([*own, avoid_missed_sites_clause(site_attributes)])
@@ -88,19 +80,19 @@ def retry_elsewhere(
         "job_machine_attrs_history_length = 1",
         # with max_retries, condor_submit adds its own conditions to on_exit_remove
         f"on_exit_remove = ! ({has_missed}) && JobMaxRetries is undefined",
-        f"on_exit_hold = {has_missed} && (NumJobCompletions >= {tries} || {is_repeated} || {is_last_try})",
+        f"on_exit_hold = {has_missed} && (NumJobCompletions >= {TRIES} || {is_repeated} || {is_last_try})",
         f'on_exit_hold_reason = strcat("its datasets could not be read at ", {_MISSED_SITES}, "{_ADVICE}")',
         f"on_exit_hold_subcode = {MISSED_EXIT_STATUS}",
-        *(_hold_where_all_missed(data_sites, grace_seconds) if data_sites else []),
+        *(_hold_where_all_missed(data_sites) if data_sites else []),
     ]
 
 
-def _hold_where_all_missed(sites: Sequence[str], grace_seconds: int) -> list[str]:
+def _hold_where_all_missed(sites: Sequence[str]) -> list[str]:
     """Return the lines that hold an idle job after misses at all *sites*, unless a user released the job."""
     each = " && ".join(
         escape_macros(f"member({classad_string(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites))
     )
-    has_waited = f"time() < {AVOID_UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
+    has_waited = f"time() < {AVOID_UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {GRACE_SECONDS}"
     text = "its datasets could not be read at any site that should have them"
     reason = f'"{text} (", {_MISSED_SITES}, "){_ADVICE}"'
     first = f"JobStatus == 1 && LastHoldReasonSubCode =!= {MISSED_EXIT_STATUS}"

@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -84,6 +85,8 @@ class Storage:
         home.chmod(0o777)
         listed = ", ".join(f'"{did}"' for did in dids)
         words = " ".join("'" + word.replace("'", "''") + "'" for word in ["--", *command])
+        with patch.multiple("hydrator.submit.retry", TRIES=tries, GRACE_SECONDS=2):
+            retry_lines = retry_elsewhere([], SITE_KEYS, data_sites=data_sites)
         lines = [
             f"executable = {self.wrapper}",
             'arguments = "' + words.replace('"', '""') + '"',
@@ -98,7 +101,7 @@ class Storage:
             "request_disk = 1",
             f"+RequiredDatasets = {{{listed}}}",
             '+DataLocality = "require"',
-            *retry_elsewhere([], SITE_KEYS, tries=tries, data_sites=data_sites, grace_seconds=2),
+            *retry_lines,
             *more.splitlines(),
             "queue",
         ]

@@ -76,8 +76,8 @@ def datasets(
 ) -> None:
     """Print the state of every demanded dataset at each site."""
     from hydrator.diagnostics.overview.facts import load_facts, provenance_rows
+    from hydrator.diagnostics.why.nowhere import add_similar_names
     from hydrator.reconcile.view import build_datasets, find_unseen
-    from hydrator.submit.nearest_names import add_similar_names
 
     settings, now = load(config), system_clock()
     with show_progress(READING_STATE), Store.open_to_read(settings.daemon.state_dir) as store:

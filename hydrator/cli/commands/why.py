@@ -28,6 +28,7 @@ from hydrator.diagnostics.overview.facts import load_facts
 from hydrator.diagnostics.overview.saved import load_staging
 from hydrator.diagnostics.why.explain import explain_before_submit
 from hydrator.diagnostics.why.explanation import JobExplanation
+from hydrator.diagnostics.why.nowhere import add_similar_names, find_absent_dids
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
 from hydrator.diagnostics.why.query import (
     StagingExplainer,
@@ -54,12 +55,7 @@ from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.snapshot.merge import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.state.store import Store
 from hydrator.submit.dataset_names.search import find_dids
-from hydrator.submit.nearest_names import (
-    MAX_SEARCHED,
-    add_similar_names,
-    find_absent_dids,
-    similar_name_patterns,
-)
+from hydrator.submit.nearest_names import MAX_SEARCHED, similar_name_patterns
 from hydrator.wiring import system_clock
 from hydrator.wiring.catalogues import build_catalogues, fetch_daemon_knowledge, fetch_staging
 from hydrator.wiring.condor import build_condor_client

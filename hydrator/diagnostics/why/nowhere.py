@@ -1,11 +1,12 @@
-"""Sites that cannot start a job now: its data is at no site. Pure."""
+"""Datasets that are at no site, with similar names, and why no site can start a job now. Pure."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Site
 from hydrator.domain.text import format_bytes, shorten_list
-from hydrator.submit.nearest_names import find_absent_dids
+from hydrator.submit.nearest_names import MAX_SEARCHED, similar_names
 
 from .missing_data import is_complete, state_words
 
@@ -13,6 +14,34 @@ MAX_ABSENT_NAMES = 50
 """Names of absent datasets in one answer: a user corrects them all at once."""
 SMALL_PART = 0.1
 """Share of a job's bytes below which the rest at a site is called small: advice names it."""
+
+
+def find_absent_dids(knowledge: DaemonKnowledge, dids: Iterable[Did]) -> list[Did]:
+    """Return those of *dids* that the daemon polled and found at no site."""
+    polled = knowledge.demanded_dids | knowledge.queried_dids
+    sites = knowledge.snapshot.sites.values()
+    return [
+        did
+        for did in sorted(dids)
+        if did in polled
+        and did not in knowledge.snapshot.unseen_reasons
+        and not any(did in site.facts for site in sites)
+    ]
+
+
+def add_similar_names(
+    knowledge: DaemonKnowledge, dids: Iterable[Did], names: Iterable[Did] = ()
+) -> DaemonKnowledge:
+    """Return *knowledge* with similar names for those of *dids* that are at no site.
+
+    The similar names come from *names* and from the snapshot.
+    """
+    absent = find_absent_dids(knowledge, dids)
+    if not absent:
+        return knowledge
+    known = knowledge.snapshot.present_dids.union(names)
+    near = {did: similar for did in absent[:MAX_SEARCHED] if (similar := similar_names(did, known))}
+    return replace(knowledge, similar_names={**knowledge.similar_names, **near})
 
 
 def is_small_part(missing_bytes: int, total_bytes: int | None) -> bool:

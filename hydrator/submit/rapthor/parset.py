@@ -17,16 +17,9 @@ from hydrator.domain.errors import ConfigError
 from hydrator.submit.dataset_names.lookup import base_name
 
 FILE_OPTIONS = {
-    "input_skymodel": "global",
-    "apparent_skymodel": "global",
-    "input_h5parm": "global",
-    "input_fulljones_h5parm": "global",
-    "input_normalization_h5parm": "global",
-    "facet_layout": "global",
-    "strategy": "global",
-    "photometry_skymodel": "imaging",
-    "astrometry_skymodel": "imaging",
-    "normalization_skymodels": "imaging",
+    **dict.fromkeys(("input_skymodel", "apparent_skymodel", "facet_layout", "strategy"), "global"),
+    **dict.fromkeys(("input_h5parm", "input_fulljones_h5parm", "input_normalization_h5parm"), "global"),
+    **dict.fromkeys(("photometry_skymodel", "astrometry_skymodel", "normalization_skymodels"), "imaging"),
 }
 """Options that name files, but not measurement sets, each with its section; only the last has a list."""
 _REQUIRED_OPTIONS = ("dir_working", "input_ms")

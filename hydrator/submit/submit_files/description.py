@@ -26,6 +26,7 @@ Row = Mapping[str, str]
 _MAX_VALUE_CHARS = 10_000_000
 """The bindings expand macros in memory, and each of forty macros may double the one before it."""
 _MAX_INCLUDE_DEPTH = 10
+REFUSED = "HTCondor cannot read it"
 _TAGGED_ASSIGNMENT = re.compile(rb"[+.\w]+[ \t]*@=[ \t]*(\w+)\Z")
 _QUEUE = re.compile(rb"queue\b(?![ \t]*=)(.*)\Z", re.DOTALL | re.IGNORECASE)
 _INCLUDE = re.compile(rb"^[ \t]*(include\b([^:\n]*):([^\n]*))", re.MULTILINE | re.IGNORECASE)
@@ -69,16 +70,15 @@ class Description:
     """A submit description as condor_submit would read it in *folder*.
 
     ``queues`` has the queue statements in its text; the first one makes the first jobs. ``unread`` is the
-    reason why it was not read; such a description has no values. If ``is_refused``, the bindings cannot parse
-    it, so condor_submit cannot either. ``has_environment``: it will be submitted with this environment.
-    ``names`` are those of its commands and attributes (``my.…``), in lower case.
+    reason why it was not read; such a description has no values. It is ``REFUSED`` if the bindings
+    cannot parse it, so condor_submit cannot either. ``has_environment``: it will be submitted with this
+    environment. ``names`` are those of its commands and attributes (``my.…``), in lower case.
     """
 
     _submit: "htcondor2.Submit | None"
     _folder: Path
     queues: Sequence[QueueStatement] = ()
     unread: str = ""
-    is_refused: bool = field(default=False, kw_only=True)
     has_environment: bool = field(default=True, kw_only=True)
     _found: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict, init=False)
 
@@ -290,7 +290,7 @@ def read_description(
             at = statements[0].start if statements else len(text)
             return Description(submit(at, last), folder, statements, has_environment=has_environment)
     except (ValueError, OSError):
-        return Description(None, folder, statements, "HTCondor cannot read it", is_refused=True)
+        return Description(None, folder, statements, REFUSED)
 
 
 def _find_command(text: bytes, folder: Path, depth: int) -> str:

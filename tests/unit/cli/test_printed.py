@@ -19,6 +19,7 @@ from hydrator.cli.output.stdio import PlainStream
 from hydrator.diagnostics.overview.facts import DatasetSource
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.diagnostics.problems import find_problems
+from hydrator.diagnostics.why.nowhere import add_similar_names
 from hydrator.domain.model import DatasetState, Did, Fact, Origin, QueuedJobs, ScheddDemand, Site, to_unix
 from hydrator.domain.redaction import escape_unprintable_tree
 from hydrator.domain.text import format_time
@@ -29,7 +30,6 @@ from hydrator.reconcile.snapshot.merge import CatalogueMemory, DatasetRecord, bu
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import DatasetView, FactView, PacingView, PublisherView, build_datasets
 from hydrator.state.store import Store
-from hydrator.submit.nearest_names import add_similar_names
 from tests.command_line import run_hydrator
 from tests.factories import CAM, DAY, HOUR, L1, L2, NOON, RAL, ad, demand, report_of, view_of, want
 

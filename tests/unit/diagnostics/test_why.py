@@ -20,6 +20,7 @@ from hydrator.diagnostics.start_record import ASKED, START_ATTRIBUTE
 from hydrator.diagnostics.why.explain import explain, explain_before_submit
 from hydrator.diagnostics.why.explanation import MismatchCause
 from hydrator.diagnostics.why.missing_data import MissingReason
+from hydrator.diagnostics.why.nowhere import add_similar_names
 from hydrator.diagnostics.why.pool_facts import (
     HERE_ATTRIBUTE,
     Clause,
@@ -50,7 +51,6 @@ from hydrator.domain.model import (
 from hydrator.domain.model import Provenance as Catalogued
 from hydrator.domain.text import format_duration
 from hydrator.staging.overview import explain_for_job
-from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import system_clock
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
 from tests.staging_world import StagingWorld, need, policy

@@ -10,6 +10,7 @@ from adapters.daemon_catalogue import DaemonCatalogue
 from hydrator.cli.commands.why import _build_staging_explainer
 from hydrator.config import parse
 from hydrator.diagnostics.why.explain import explain
+from hydrator.diagnostics.why.nowhere import add_similar_names
 from hydrator.diagnostics.why.pool_facts import SlotDatasetState
 from hydrator.diagnostics.why.query import StagingExplainer
 from hydrator.diagnostics.why.render import render_answer
@@ -34,7 +35,6 @@ from hydrator.domain.model import Provenance as Catalogued
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.staging.plan import NotAsked
-from hydrator.submit.nearest_names import add_similar_names
 from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, server_state
 from tests.served import server_of

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ from hydrator.cli.commands.submit.wrap_dag import (
     read_datasets,
     write_copies,
 )
-from hydrator.cli.options import command_of
+from hydrator.cli.options import RefuseOption, command_of
 from hydrator.cli.output.new_files import lock_folder, remove_files, run_to_completion
 from hydrator.cli.output.printing import print_problems
 from hydrator.domain.errors import BadDid, ConfigError, HydratorError
@@ -35,7 +35,7 @@ from hydrator.domain.model import Did, parse_did
 from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.submit_files.dag import is_dag, read_dag
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, own_lists
-from hydrator.submit.submit_files.description import Description, read_description
+from hydrator.submit.submit_files.description import REFUSED, Description, read_description
 
 _MAX_ARGUMENT_BYTES = 100_000
 """Longest argument that this command uses; Linux allows 131,072 bytes."""
@@ -72,13 +72,7 @@ class WrapOptions(DatasetOptions):
     """The options of ``hydrator submit wrap``."""
 
     command: Annotated[list[str], typer.Argument(help="-- condor_submit … FILE, or condor_submit_dag … FILE")]
-    refuse_nowhere: Annotated[
-        bool,
-        typer.Option(
-            "--refuse-nowhere",
-            help="If no site has all data of a job or a node now, submit nothing and exit with status 3.",
-        ),
-    ] = False
+    refuse_nowhere: RefuseOption = False
 
 
 def _filter(options: FilterOptions) -> None:
@@ -91,7 +85,7 @@ def _filter(options: FilterOptions) -> None:
         filtered, jobs = _add_to_dag(text, origin, options)
     else:
         description = read_description(text, Path.cwd())
-        if description.is_refused:
+        if description.unread == REFUSED:
             readable = "neither a DAG file nor a submit file that condor_submit can read"
             raise ConfigError([f"{origin} is {readable}"])
         filtered, jobs = _add_datasets(text, description, origin, options)
@@ -115,18 +109,12 @@ def _wrap(options: WrapOptions) -> None:
         tools = "condor_submit and condor_submit_dag: give one of them after --"
         raise ConfigError([f"{command[0]}: wrap runs only {tools}"])
     submit = _submit_dag if tool.endswith("_dag") else _submit_file
-    submit(command, options)
+    status = submit(command, options)
+    raise typer.Exit(status if status >= 0 else 128 - status)  # for a signal, as in a shell
 
 
 filter_file = command_of(FilterOptions, _filter)
 wrap = command_of(WrapOptions, _wrap)
-
-
-class ExitWithStatus(typer.Exit):
-    """An exit with the status of a command; for a signal, 128 plus its number, as in a shell."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status if status >= 0 else 128 - status)
 
 
 def _add_datasets(
@@ -159,8 +147,8 @@ def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> tuple[Filt
     return filtered, jobs_of_nodes([tree])
 
 
-def _submit_file(command: Sequence[str], options: WrapOptions) -> NoReturn:
-    """Run condor_submit; -append puts the new lines before the file's queue statement."""
+def _submit_file(command: Sequence[str], options: WrapOptions) -> int:
+    """Run condor_submit, and return its status; -append puts the new lines before the queue statement."""
 
     found = _find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)
     at = next(reversed(found.files), None)  # condor_submit takes the last file
@@ -183,7 +171,7 @@ def _submit_file(command: Sequence[str], options: WrapOptions) -> NoReturn:
     first = filtered.first_line.replace("+", "MY.", 1).replace(" = ", "=", 1)
     is_too_long = any(len(os.fsencode(line)) > _MAX_ARGUMENT_BYTES for line in (*filtered.lines, first))
     if is_too_long or filtered.has_new_items:
-        _submit_copy(command, at, filtered.text)
+        return _submit_copy(command, at, filtered.text)
     appended = [word for line in filtered.lines for word in ("-append", line)]
     words = [
         command[0],
@@ -192,7 +180,7 @@ def _submit_file(command: Sequence[str], options: WrapOptions) -> NoReturn:
         *appended,
         *command[found.end :],
     ]
-    raise ExitWithStatus(run_command(words))
+    return run_command(words)
 
 
 def _jobs_of(description: Description, options: DatasetOptions) -> list[JobsOfSet]:
@@ -209,7 +197,7 @@ def _jobs_of(description: Description, options: DatasetOptions) -> list[JobsOfSe
     return [JobsOfSet(dids, count) for dids, count in counts.items()]
 
 
-def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoReturn:
+def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> int:
     """Submit a temporary copy of the submit file, because arguments cannot contain the changes.
 
     Remove the copy after the submission.
@@ -220,14 +208,13 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
         with tempfile.NamedTemporaryFile(prefix=".", suffix=ending, dir=file.parent) as copy:
             copy.write(text)
             copy.flush()
-            status = run_command([*command[:file_index], copy.name, *command[file_index + 1 :]])
+            return run_command([*command[:file_index], copy.name, *command[file_index + 1 :]])
     except OSError as error:
         problem = f"cannot write a temporary copy of {file} into its folder: {error.strerror}"
         raise HydratorError(problem) from error
-    raise ExitWithStatus(status)
 
 
-def _submit_dag(command: Sequence[str], options: WrapOptions) -> NoReturn:
+def _submit_dag(command: Sequence[str], options: WrapOptions) -> int:
     """Add the datasets to a copy of the DAG, and run condor_submit_dag on the copy.
 
     If condor_submit_dag rejects the DAG, remove the new copies.
@@ -250,7 +237,7 @@ def _submit_dag(command: Sequence[str], options: WrapOptions) -> NoReturn:
         status = run_command(words)
         if status > 0:
             remove_files(new_files)
-    raise ExitWithStatus(status)
+        return status
 
 
 def run_command(argv: Sequence[str]) -> int:

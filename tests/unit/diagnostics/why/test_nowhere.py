@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.diagnostics.why.nowhere import explain_no_complete_site
+from hydrator.diagnostics.why.nowhere import add_similar_names, explain_no_complete_site
 from hydrator.domain.model import DatasetState, Did, Snapshot
-from hydrator.submit.nearest_names import add_similar_names
 from testbed.processes import run_program
 from tests.factories import CAM, L1, L2, RAL
 from tests.unit.cli.test_submit_rapthor import CONFIG

@@ -59,9 +59,12 @@ def submit_rapthor(options: RapthorOptions) -> None:
     settings = _find_image(settings, run_options.extra_lines)
     run = prepare_run(settings, _check_expressions(settings, run_options), options)
     if options.dry_run:
+        _print_outlook(run)
+    _check_paths(run)
+    if options.dry_run:
         _finish_dry_run(run)
         return
-    _check_sites(run)
+    _warn_of_no_site(run)
     _print_start(run)
     if options.form == "env":
         lines = export_lines(run.run, os.environ, _read_submit_attrs())
@@ -182,13 +185,19 @@ def _check_expressions(settings: Settings, options: RunOptions) -> RunOptions:
     )
 
 
-def _check_sites(run: PreparedRun) -> None:
-    """Exit if no site has paths to the data; warn, or exit on request, if no site can start the run now."""
-    form, should_refuse = run.options.form, run.options.refuse_nowhere
-    if form == "job":
-        exit_on_problems(_path_problems(run))
-        print_problems(_describe_left_out_sites(run))
-    if run.no_site_reason and (form != "env" or should_refuse):
+def _check_paths(run: PreparedRun) -> None:
+    """Exit if a job could find its data at no site; name the sites that may have it, without paths to it."""
+    if run.options.form != "job":
+        return
+    exit_on_problems(_path_problems(run))
+    if sites := [site.site for site in run.sites_without_paths]:
+        print_problems(f"the run cannot start at {shorten_list(sites)}: {run.no_path_reason}")
+
+
+def _warn_of_no_site(run: PreparedRun) -> None:
+    """Warn, or exit on request, if no site can start the run now."""
+    should_refuse = run.options.refuse_nowhere
+    if run.no_site_reason and (run.options.form != "env" or should_refuse):
         later = "elsewhere the run may start after its wait, or as soon as reading from there ends sooner"
         if run.run.options.mode == "require":
             later = "the run waits until a site can start it"
@@ -197,18 +206,8 @@ def _check_sites(run: PreparedRun) -> None:
         _exit_if_no_site(run)
 
 
-def _describe_left_out_sites(run: PreparedRun) -> str:
-    """Return one sentence on the sites that may have the data, and where the job finds no paths."""
-    sites = [site.site for site in run.sites_without_paths]
-    return f"the run cannot start at {shorten_list(sites)}: {run.no_path_reason}" if sites else ""
-
-
 def _finish_dry_run(run: PreparedRun) -> None:
-    """Print the outlook of the run; exit with status 3 on request, if no site can start the run now."""
-    _print_outlook(run)
-    if run.options.form == "job":
-        exit_on_problems(_path_problems(run))
-        print_problems(_describe_left_out_sites(run))
+    """Print the start of the run; exit with status 3 on request, if no site can start the run now."""
     if run.run.options.requirements or run.run.options.rank:
         print_problems("--requirements and --rank are not evaluated before the submission")
     _print_start(run)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, RefuseOption
 from hydrator.config import Settings
 from hydrator.domain.ads.expressions import Mode
 from hydrator.submit.bindings import MAX_SECONDS
@@ -90,13 +90,7 @@ class RapthorOptions:
             min=0, max=1, help="As --skip-absent, if this share of the measurement sets, 0 to 1, is left."
         ),
     ] = None
-    refuse_nowhere: Annotated[
-        bool,
-        typer.Option(
-            "--refuse-nowhere",
-            help="If no site has all data of the run now, submit nothing and exit with status 3.",
-        ),
-    ] = False
+    refuse_nowhere: RefuseOption = False
 
     @property
     def least_share(self) -> float | None:
