@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import classad2
 from classad2 import ClassAd
@@ -27,6 +28,14 @@ sleep 0.5
 """
 LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(244)]
 QUICK = "PERIODIC_EXPR_INTERVAL = 3\nMAX_PERIODIC_EXPR_INTERVAL = 3\n"
+
+
+def brisk_schedd_config(
+    settings: Settings | None = None, *, rank_only: bool = False, job_rank: bool = False
+) -> str:
+    """Return the text for schedds, with multiples of 5 s as the ends of waits."""
+    with patch("hydrator.submit.pool_config.ROUNDING_SECONDS", 5):
+        return schedd_config(settings or Settings(), rank_only=rank_only, job_rank=job_rank)
 
 
 def listed(dids: Sequence[Did]) -> str:
@@ -75,9 +84,7 @@ class Located:
         self.pool.reconfig(
             read_by=daemons,
             schedd=QUICK
-            + schedd_config(
-                settings or Settings(), rank_only=rank_only, job_rank=job_rank, rounding_seconds=5
-            )
+            + brisk_schedd_config(settings, rank_only=rank_only, job_rank=job_rank)
             + more.get("schedd", ""),
             startd=self._cron + startd_config(rank_only=rank_only) + more.get("startd", ""),
             negotiator=negotiator_config(rank_only=rank_only) + more.get("negotiator", ""),

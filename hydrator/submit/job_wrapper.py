@@ -965,11 +965,10 @@ def start(options: "dict[str, str]", command: "list[str]", environ: "Environ") -
     variables = {name: path for dataset, path in pairs for name in dataset.variables}
     path_by_name = {name: path for each, path in pairs for name in (each.did, each.name, f"{each.name}/")}
     command_environment = build_environment(environ, site, variables)
-    parset = options.get("--parset")
-    if parset:
+    if job.is_rapthor:
         machine = read_ad(environ.get("_CONDOR_MACHINE_AD", ""))
         sets = [each for path in paths for each in measurement_sets(path)]
-        path_by_name[parset] = write_parset(parset, sets, scratch, machine)
+        path_by_name[options["--parset"]] = write_parset(options["--parset"], sets, scratch, machine)
         isolate(command_environment, scratch)
     pipelines = os.path.join(scratch, options["--keep"], "pipelines") if "--keep" in options else ""
     start_command(replace_arguments(command, variables, path_by_name), command_environment, pipelines)

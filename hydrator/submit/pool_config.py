@@ -280,13 +280,7 @@ NEGOTIATOR_PRE_JOB_RANK = ($(DATALOCALITY_TERM)) + 1e8 * (TARGET.GPUPreference ?
 """
 
 
-def schedd_config(
-    settings: Settings,
-    *,
-    rank_only: bool = False,
-    job_rank: bool = False,
-    rounding_seconds: int = ROUNDING_SECONDS,
-) -> str:
+def schedd_config(settings: Settings, *, rank_only: bool = False, job_rank: bool = False) -> str:
     """Return the text for schedds: macros, the job transform, submit requirements, immutable attributes.
 
     The settings extend the schedd's values by ``X = $(X) …``, which also works for compiled-in defaults.
@@ -295,7 +289,6 @@ def schedd_config(
         settings: the configuration.
         rank_only: the text only ranks slots for the jobs; it changes no Requirements and refuses no job.
         job_rank: the jobs' Rank has a term too, for a schedd whose negotiator is not configured.
-        rounding_seconds: the ends of waits are multiples of this.
     """
     never, scope = settings.publish.never, settings.daemon.default_scope
     parts = {
@@ -316,7 +309,7 @@ def schedd_config(
         "mode": settings.jobs.default_mode,
         "max_age": str(int(settings.daemon.job_max_age.total_seconds())),
         "wait": str(int(settings.jobs.wait_seconds)),
-        "step": str(rounding_seconds),
+        "step": str(ROUNDING_SECONDS),
     }
     text = _MACROS + _TRANSFORM + _CHECKS + _LISTS
     for name, part in parts.items():

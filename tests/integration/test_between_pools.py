@@ -24,6 +24,7 @@ from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from testbed.ports import free_port
 from tests.contracts.publisher import site_ad
+from tests.located import brisk_schedd_config
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -104,7 +105,7 @@ def world(htcondor_release: str) -> Iterator[World]:
     config = {
         "all": DAEMONS.format(far=far, far_port=port),
         "collector": f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} hydrator@{DOMAIN}",
-        "schedd": schedd_config(Settings(), rounding_seconds=5),
+        "schedd": brisk_schedd_config(),
     }
     with Pool.start(htcondor_release, sites, config) as pool:
         made = World(pool, far)

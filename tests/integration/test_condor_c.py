@@ -6,12 +6,11 @@ from collections.abc import Iterator
 import classad2
 import pytest
 
-from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
-from hydrator.submit.pool_config import schedd_config
 from testbed.files import write_secret
 from testbed.pool import UIDS, Pool, SiteSpec
+from tests.located import brisk_schedd_config
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(600)]
 
@@ -40,7 +39,7 @@ REMOTE = '+remote_RequiredDatasets = {"lofar:L1"}\n+remote_DataLocality = "requi
 
 @pytest.fixture(scope="module")
 def pool(htcondor_release: str) -> Iterator[Pool]:
-    config = {"all": FAR, "schedd": schedd_config(Settings(), rounding_seconds=5)}
+    config = {"all": FAR, "schedd": brisk_schedd_config()}
     with Pool.start(htcondor_release, (SiteSpec("UK", cpus=1),), config) as running:
         give_token(running, "alice")
         running.wait(lambda: running.ads('MyType == "Scheduler" && Name == "far@"', "Name"), "far@")

@@ -17,7 +17,17 @@ from hydrator.domain.model import Did
 from hydrator.submit.gpus import GpuChoice, SlotShare
 from hydrator.submit.pool_config import HOLD_SUBCODE, negotiator_config, schedd_config
 from testbed.glideinwms_standin import groups_of
-from tests.located import HELD, LISTED, LONG, Located, configured, description, record, same
+from tests.located import (
+    HELD,
+    LISTED,
+    LONG,
+    Located,
+    brisk_schedd_config,
+    configured,
+    description,
+    record,
+    same,
+)
 from tests.schedd_text import SYSTEM, ScheddText
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -172,7 +182,7 @@ def schedd_ad(given: Mapping[str, str]) -> str:
 
 def test_configuration_read_twice_makes_the_same_jobs(located):
     once = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
-    again = {"schedd": schedd_config(Settings(), rounding_seconds=5), "negotiator": negotiator_config()}
+    again = {"schedd": brisk_schedd_config(), "negotiator": negotiator_config()}
     with configured(located, more=again):
         twice = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
     for name in ("Rank", "DataLocalityHere", "DataLocalityRank"):

@@ -87,7 +87,7 @@ def find_in_catalogues(
         queries = _prefix_patterns([strip_tar(base_name(name)) for name in remaining], prefix)
         dids, new_failures = find_dids(catalogues, queries)
         failures |= new_failures
-        by_base = group_pairs((strip_tar(base_name(name_part(did))), did) for did in dids)
+        by_base = group_pairs((strip_tar(base_name(did.partition(":")[2])), did) for did in dids)
         for name in remaining:
             candidates = sorted(fitting_dids(name, by_base.get(strip_tar(base_name(name)), ())))
             if len(candidates) == 1:
@@ -131,7 +131,7 @@ def find_unlisted(
 
     For *prefixes* see :func:`find_similar`.
     """
-    by_scope = group_pairs((did.partition(":")[0], name_part(did)) for did in dids)
+    by_scope = group_pairs((did.partition(":")[0], did.partition(":")[2]) for did in dids)
     patterns = [
         pattern for scope, names in by_scope.items() for pattern in _prefix_patterns(names, f"{scope}:")
     ]
@@ -150,13 +150,10 @@ def find_similar(
     candidates, _ = find_dids(catalogues, similar_name_patterns(searched))
     scopes = {"*", *(did.partition(":")[0] for did in candidates)}
     scope = prefixes[-1].rstrip(":")
-    elsewhere = [f"{scope}:{name_part(did)}" for did in searched if did.partition(":")[0] not in scopes]
+    names = [did.partition(":")[::2] for did in searched]
+    elsewhere = [f"{scope}:{name}" for own, name in names if own not in scopes]
     candidates |= find_dids(catalogues, elsewhere)[0]
     return {did: similar_names(did, candidates) if did in searched else () for did in dids}
-
-
-def name_part(did: Did) -> str:
-    return did.partition(":")[2]
 
 
 # --- globs
@@ -232,7 +229,7 @@ def _match_in_catalogues(
         unmatched = [search for search in globs if not matches[search]]
         dids, new_failures = find_dids(catalogues, _suffix_patterns(unmatched, prefix))
         failures |= new_failures
-        names = {name_part(did) for did in dids}
+        names = {did.partition(":")[2] for did in dids}
         matches |= {search: _match_glob(search, names, settings) for search in unmatched}
     return matches, failures
 
