@@ -131,7 +131,7 @@ def find_unlisted(
 
     For *prefixes* see :func:`find_similar`.
     """
-    by_scope = group_pairs((did.partition(":")[0], did.partition(":")[2]) for did in dids)
+    by_scope = group_pairs(did.partition(":")[::2] for did in dids)
     patterns = [
         pattern for scope, names in by_scope.items() for pattern in _prefix_patterns(names, f"{scope}:")
     ]

@@ -247,6 +247,11 @@ def test_misspelt_name_with_or_without_a_scope_is_asked_about(scope, typed):
     assert "did you mean" not in "".join(many.problems), "it is the scope that lacks"
 
 
+def test_name_of_a_scope_without_it_is_searched_in_the_other_scopes():
+    (problem,) = found("lofra:L1234.ms", dids=["lofar:L1234.ms"]).problems
+    assert problem.endswith("lofra:L1234.ms is in no catalogue; did you mean lofar:L1234.ms?")
+
+
 @pytest.mark.parametrize("name", ["/data/L9/", "/data/L9//"])
 def test_folder_that_is_no_measurement_set_is_unknown(name):
     assert "write /data/L9/L1234_*.MS" in found(name, dids=["a:L8.ms"], scope="a").unknown_names[name]
