@@ -521,6 +521,7 @@ class Laws:
         the state was lost is forgotten when withholding ends.
         """
         since = self.lost_at if now - self.lost_at > WITHHELD_SECONDS else -1e9
+        since = max(since, self._named_so_since(site))
         known = [one for one in reports if since <= one.delivered <= now and site not in one.unread_at]
         if known and self._age(known[-1].begun, 0.0) > self._world.max_age - SLACK_SECONDS:
             return False
@@ -584,9 +585,10 @@ class Laws:
         return any(site in reports[-1].listed_at for reports in known if reports)
 
     def _named_so_since(self, site: Site) -> float:
-        """Return when the answers began to count for *site*: another configuration gave it another name."""
-        aliases = [one.get("sites", {}).get("aliases", {}) for one in self._world.configurations]
-        return self._last_configuration_at if any(site in one for one in aliases) else -1e9
+        """Return when the answers began to count for *site*: it had another name before, or was retired."""
+        sections = [one.get("sites", {}) for one in self._world.configurations]
+        is_changed = any(site in {*one.get("aliases", ()), *one.get("retired", ())} for one in sections)
+        return self._last_configuration_at if is_changed else -1e9
 
     def _last_loss_at(self, site: Site) -> float:
         """Return when the last answer came that had a dataset at *site* which a later one lacks.
