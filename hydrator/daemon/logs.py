@@ -132,7 +132,7 @@ def cycle_log_fields(view: CycleView, seconds: float) -> Mapping[str, Any]:
 
 
 def _list_problems(view: CycleView) -> dict[str, Any]:
-    """Return each key of a problem with its details; they are empty if there is no such problem."""
+    """Return the kinds of problems, each with its details; without details there is no such problem."""
     sites, demand = view.sites, view.demand
     return {
         "catalogues": {one.name: one.error for one in view.catalogues if one.error},

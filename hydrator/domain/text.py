@@ -76,6 +76,15 @@ def shorten_list(items: Sequence[str], separator: str = ", ", *, limit: int = MA
     return separator.join([*items[:limit], *more])
 
 
+def did_you_mean(names: Sequence[str]) -> str:
+    """Return the question whether one of the similar *names* is meant; empty without names.
+
+    >>> did_you_mean(["x:L1", "x:L2"])
+    'did you mean x:L1 or x:L2?'
+    """
+    return f"did you mean {' or '.join(names)}?" if names else ""
+
+
 def deduplicate(items: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(items))
 

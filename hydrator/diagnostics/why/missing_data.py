@@ -10,6 +10,7 @@ from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site
 from hydrator.domain.provenance import describe_provenance
 from hydrator.domain.text import (
     comma_separated,
+    did_you_mean,
     format_bytes,
     format_duration,
     format_percent,
@@ -285,7 +286,7 @@ def _find_reason_of_absence(
     near = knowledge.similar_names.get(did, ())
     if did in knowledge.snapshot.bytes_total:
         return MissingReason.NOWHERE, f"{did} is at no site, though a catalogue has its name", near
-    advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
+    advice = did_you_mean(near) or "check the spelling (case matters)"
     return MissingReason.NOWHERE, f"{did} is not in any catalogue; {advice}", near
 
 

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Site
-from hydrator.domain.text import format_bytes, shorten_list
+from hydrator.domain.text import did_you_mean, format_bytes, shorten_list
 from hydrator.submit.nearest_names import MAX_SEARCHED, similar_names
 
 from .missing_data import is_complete, state_words
@@ -105,7 +105,7 @@ def _describe_absent(beliefs: DaemonKnowledge, absent: Sequence[Did]) -> str:
         if names
     ]
     texts += [
-        f"{did} is in no catalogue; did you mean {' or '.join(near)}?"
+        f"{did} is in no catalogue; {did_you_mean(near)}"
         for did in absent
         if did not in placeless and (near := beliefs.similar_names.get(did))
     ]

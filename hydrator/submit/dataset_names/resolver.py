@@ -17,7 +17,7 @@ from hydrator.config import Settings
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
 from hydrator.domain.ports import Catalogue
-from hydrator.domain.text import group_pairs, shorten_list
+from hydrator.domain.text import did_you_mean, group_pairs, shorten_list
 from hydrator.reconcile.reconciler import read_all
 from hydrator.submit.nearest_names import MAX_SEARCHED
 
@@ -206,7 +206,7 @@ def _absent_reasons(
 
 
 def _question(similar: Sequence[Did]) -> str:
-    return f"; did you mean {' or '.join(similar)}?" if similar else ""
+    return f"; {did_you_mean(similar)}" if similar else ""
 
 
 def _parse_explicit_did(name: str) -> Did | None:

@@ -1,11 +1,13 @@
 """The pages of docs/: links have targets, commands run, and the reference is complete."""
 
+import doctest
 import logging
 import os
 import re
 import sys
 import tomllib
 from functools import cache
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
@@ -87,6 +89,17 @@ def test_commands_of_pages_without_outside_needs_run_unchanged(block, tmp_path):
     env, place = {**os.environ, "PATH": path}, ROOT if block in CHECKOUT else tmp_path
     done = run_program(command, cwd=place, env=env)
     assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
+
+
+WITH_EXAMPLES = [
+    path for path in (ROOT / "hydrator").rglob("*.py") if "\n    >>> " in path.read_text("utf-8")
+]
+
+
+@pytest.mark.parametrize("path", sorted(WITH_EXAMPLES), ids=lambda path: path.name)
+def test_examples_in_docstrings_are_true(path):
+    failed, attempted = doctest.testmod(import_module(".".join(path.relative_to(ROOT).with_suffix("").parts)))
+    assert failed == 0 < attempted
 
 
 ELSEWHERE = {

@@ -13,7 +13,7 @@ from hydrator.config import Settings
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 from hydrator.domain.errors import ConfigError, HydratorError
 from hydrator.domain.model import DaemonKnowledge, Did
-from hydrator.domain.text import group_pairs, shorten_list
+from hydrator.domain.text import did_you_mean, group_pairs, shorten_list
 from hydrator.submit.dataset_names.search import find_unlisted, scope_prefixes
 from hydrator.submit.outlook import JobsOfSet, describe_jobs_without_site, describe_starts
 from hydrator.wiring import system_clock
@@ -93,7 +93,7 @@ def describe_unlisted(unlisted: Mapping[Did, Sequence[Did]]) -> list[str]:
     if not unlisted:
         return []
     check = "a job waits for it: check the name, unless it is that of a single file or a private dataset"
-    questions = [f"{did}: did you mean {' or '.join(near)}?" for did, near in unlisted.items() if near]
+    questions = [f"{did}: {did_you_mean(near)}" for did, near in unlisted.items() if near]
     return [f"no catalogue of the daemon lists {shorten_list(sorted(unlisted))}; {check}", *questions]
 
 

@@ -69,7 +69,7 @@ class PreparedRun:
 
     @property
     def no_path_reason(self) -> str:
-        """Why a site has no path for every dataset."""
+        """Why the job would not find all its data at a site."""
         reason = "no [[storage]] gives the data's path there"
         if self.settings.catalogue:
             return reason
