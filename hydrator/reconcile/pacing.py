@@ -5,7 +5,7 @@ whose slots could take the jobs. Nothing is predicted but the reads that have be
 
 | the set | is opened |
 |---|---|
-| has room at home: free slots, or backlog / cores x mean run time < its read | not now; if none of its jobs started at home by the next round, as if there were no room |
+| has room at home: free slots, or backlog / cores x mean run time < its read | not now; from the next round on only if the last rate of starts at home takes all its jobs before a read ends |
 | its read is shorter than a round | whole, while the running reads of its source are shorter than a round |
 | else | while the reads of its source do not fill the *room*, which is the interval and the lateness: else the link would stand idle before an opening of the next round arrives |
 | has more idle jobs than fit | by lanes, those with the fewest idle jobs; after them those that slots refused |
@@ -15,8 +15,9 @@ jobs. A set without a home has *nearest* sites, those with the shortest read, wh
 
 An opening reserves the time of a link by a *lease*. It counts as a read that starts when the opening has
 arrived. It ends when its jobs have started, when no slot is free, or when all had one interval to see it.
-If no job started beside free slots, the slots *refuse* the set: it is opened again in turn, at all sites that
-have room, and reserves nothing. A link that stood idle meanwhile has twice as many leases in the next round.
+If jobs are left beside free slots, these count next time as as many as jobs started, so that sites with longer
+reads are opened, too. If no job started, the slots *refuse* the set: it is opened again in turn, at all sites
+that have room, and reserves nothing. A link that stood idle meanwhile has twice as many leases in the next round.
 So sets that no slot takes delay the others by a few rounds, and none is given up. An ad has room for some 300
 sets, so those of thousands are open in turn.
 
@@ -147,23 +148,31 @@ class Lease:
 
 
 class Watch(NamedTuple):
-    """The idle jobs of a set that had room at home at ``since``; ``is_stuck``: none started there."""
+    """The idle jobs of a set that had room at home at ``since``.
+
+    ``taken`` is the number of jobs that started there between the last two looks; infinite before these.
+    """
 
     idle: int
     since: float
-    is_stuck: bool = False
+    taken: float = inf
 
 
 class Turn(NamedTuple):
     """The round in which idle jobs were first seen, or last open; the lowest is next.
 
-    ``is_refused``: no job started in the last lease, though slots were free. Jobs of ``refused_lanes``, which
-    were open then, are opened after the others: jobs of one set may have other requirements.
+    ``taken`` is the number of jobs that started in the last lease beside free slots; infinite if none were
+    free. Jobs of ``refused_lanes``, of which none did, are opened after the others: jobs of one set may have
+    other requirements.
     """
 
     round: int
-    is_refused: bool = False
+    taken: float = inf
     refused_lanes: frozenset[int] = frozenset()
+
+    @property
+    def is_refused(self) -> bool:
+        return not self.taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +312,7 @@ class _AlikeJobs:
         self.parts, self.request, self.free, self._find_sources = parts, request, free, find_sources
         self.homes = tuple(site for site in free if all(site in part for part in parts))
         self.has_free_slots = any(free[home] for home in self.homes)
-        self.idle = self.local = 0
+        self.idle, self.local = 0, 0.0
 
     @cached_property
     def routes(self) -> list[_Route]:
@@ -354,6 +363,7 @@ class _Round:
     ) -> None:
         self._pool, self._now = pool, now
         self._interval, self._lateness, self._room = interval, lateness, interval + lateness
+        self._patience = max(interval, PATIENCE_SECONDS)
         self._round = memory.round + 1
         self._slots = group_pairs((slots.site, slots) for slots in pool.slots if slots.count > 0)
         self._cores = {
@@ -449,11 +459,12 @@ class _Round:
                     read = RunningRead(group.key, source, source, seconds * jobs_left, start)
                     self._links[source].reads.append(read)
                 continue
-            is_refused = jobs_left > 0 and has_slots and not started
+            taken = started if jobs_left > 0 and has_slots else inf
+            is_refused = not taken
             lanes = lanes.union(lease.lanes) if is_refused else lanes.difference(lease.lanes)
             if lanes.issuperset(jobs.lanes):
                 lanes = frozenset(lease.lanes)
-            jobs.turn = Turn(self._round, is_refused, lanes)
+            jobs.turn = Turn(self._round, taken, lanes)
             for source in lease.by_source if is_refused and not was_refused else ():
                 self._links[source].unused += 1
 
@@ -479,8 +490,8 @@ class _Round:
             watch = memory.watches.get(group) if group.is_auto or kind.has_free_slots else None
             jobs = self._jobs[group] = _Jobs(group, kind, size, lanes, idle, turn, watch)
             kind.idle += idle
-            if kind.has_free_slots and not self._is_stuck(jobs, kind.homes):
-                kind.local += idle
+            if kind.has_free_slots:
+                kind.local += min(idle, self._count_taken(jobs, kind.homes))
         for kind in self._kinds.values():
             for home in kind.homes:
                 self._backlog[home] += kind.idle
@@ -488,18 +499,17 @@ class _Round:
                 local = min(kind.local / len(kind.homes), kind.free[home])
                 self._local_cores[home] += local * kind.request.cpus
 
-    def _is_stuck(self, jobs: _Jobs, nearest: Sequence[Site]) -> bool:
-        """Return True if no job of *jobs* started at its *nearest* sites since the last look."""
+    def _count_taken(self, jobs: _Jobs, nearest: Sequence[Site]) -> float:
+        """Return the number of jobs of *jobs* that started at its *nearest* sites between the last looks."""
         idle, watch = jobs.idle, jobs.watch or Watch(jobs.idle, self._now)
-        if idle < watch.idle and watch.idle - idle > sum(
-            read.started_at >= watch.since and read.destination not in nearest
-            for read in self._reads_of.get(jobs.group.key, ())
-        ):
-            watch = Watch(idle, self._now)
-        elif self._now - watch.since >= max(self._interval, PATIENCE_SECONDS) - CLOCK_SLACK_SECONDS:
-            watch = Watch(idle, self._now, is_stuck=True)
+        if self._now - watch.since >= self._patience - CLOCK_SLACK_SECONDS:
+            elsewhere = sum(
+                read.started_at >= watch.since and read.destination not in nearest
+                for read in self._reads_of.get(jobs.group.key, ())
+            )
+            watch = Watch(idle, self._now, max(0, watch.idle - idle - elsewhere))
         jobs.watch = watch
-        return watch.is_stuck
+        return watch.taken
 
     def _compute_wait_seconds(self, kind: _AlikeJobs, sites: tuple[Site, ...]) -> float:
         """Return backlog / cores x mean run time, at the best of *sites*."""
@@ -512,7 +522,8 @@ class _Round:
     def _has_time(self, jobs: _Jobs, nearest: tuple[Site, ...], read_seconds: float) -> bool:
         """Return True if *jobs* would start at their *nearest* sites before a longer read elsewhere ended."""
         if self._wait_seconds(jobs.kind, nearest) < read_seconds:
-            return not self._is_stuck(jobs, nearest)
+            taken = self._count_taken(jobs, nearest)
+            return jobs.idle * self._patience < read_seconds * taken
         if not jobs.kind.has_free_slots:
             jobs.watch = None
         return False
@@ -626,12 +637,12 @@ class _Round:
         reads = list(filter(fits, reads))
         if not reads:
             return self._describe_turn(self._find_full(best.by_source))
-        if not is_refused:  # sites with shorter reads may take all jobs
-            reads = [
-                read
-                for read in reads
-                if sum(slots[each.site] for each in reads if each.seconds < read.seconds) < jobs.idle
-            ]
+        reads = [  # sites with shorter reads may take all jobs
+            read
+            for read in reads
+            if sum(min(slots[each.site], jobs.turn.taken) for each in reads if each.seconds < read.seconds)
+            < jobs.idle
+        ]
         self._open(jobs, reads, max(1, sum(slots[read.site] for read in reads)), is_whole=is_small)
         return Outlook(Reason.OPEN, tuple(read.site for read in reads))
 

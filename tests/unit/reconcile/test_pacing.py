@@ -331,6 +331,25 @@ STEPS = {
         [{}, {}, {}, {}], {"interval": 20.0, "sites": {UK: slots(4), DE: slots(4)}, "jobs": {X: 1}},
         {DE: {X}},
     ),
+    "free slots at home that took half of the jobs in a round hold the others": (
+        [{"jobs": {X: 8}}, {"jobs": {X: 4}}], {"sites": {UK: slots(99), DE: slots(9)}}, {},
+    ),
+    "those that take one a round do not hold jobs for longer than their read": (
+        [{"jobs": {X: 20}}, {"jobs": {X: 19}}], {"sites": {UK: slots(99), DE: slots(9)}}, {DE: {"t:x~3"}},
+    ),
+    "they are not left to more jobs than they took": (
+        [{"jobs": {X: 1, Y: 9}}, {"jobs": {X: 1, Y: 8}}],
+        {"sites": {UK: slots(0, 1), DE: slots(8)}, "sets": {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}},
+        {DE: {X}},
+    ),
+    "free slots elsewhere that took one job in a lease leave the others to sites with longer reads": (
+        [{"jobs": {X: 9}}, *[{"jobs": {X: 8}, "reads": [RunningRead(X, UK, DE, 0.1, 9.0)]}] * 2],
+        {
+            "sites": {UK: slots(0, 1), DE: slots(99), PL: slots(9)},
+            "sets": {X: at((UK, GB // 10))}, "rates": {(UK, DE): 10 * GBIT},
+        },
+        {DE: {X}, PL: {X}},
+    ),
 }  # fmt: skip
 
 
