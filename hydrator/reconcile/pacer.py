@@ -5,6 +5,7 @@
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -21,14 +22,8 @@ from hydrator.domain.network import FindRate
 from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad
 from hydrator.domain.text import group_pairs
 from hydrator.domain.untrusted import MAX_CLOCK_SKEW
-from hydrator.reconcile.pacing import (
-    JobGroup,
-    PacedPool,
-    PacingMemory,
-    RunningRead,
-    SetBytes,
-    pace,
-)
+from hydrator.reconcile.paced_pool import JobGroup, PacedPool, RunningRead, SetBytes, find_reads, find_sources
+from hydrator.reconcile.pacing import PacingMemory, pace
 from hydrator.reconcile.rates import RateTable
 
 DEFAULT_RUN_SECONDS: Final = 3600.0
@@ -60,11 +55,30 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
     sets = {
         entry.key: entry.dids
         for entry in reversed(demand.entries)
-        if entry.key is not None and entry.key in keys
+        if entry.key is not None and entry.key in keys and snapshot.unread_dids.isdisjoint(entry.dids)
     }
-    dids = frozenset(did for each in sets.values() for did in each)
+    holders, parts, moving = _find_copies(snapshot, frozenset(did for each in sets.values() for did in each))
+    known = snapshot.bytes_total
+    typical = round(median(known.values())) if known else DEFAULT_BYTES
+    found = {}
+    for key, dids in sets.items():
+        on_disk: defaultdict[tuple[Site, ...], int] = defaultdict(int)  # quicker than a Counter
+        partial: defaultdict[Site, int] = defaultdict(int)
+        for did in dids:
+            size, sites = known.get(did, typical), tuple(holders.get(did, ()))
+            on_disk[sites] += size
+            for site, part in parts.get(did, {}).items() if sites else ():
+                partial[site] += round(part * size)
+        found[key] = SetBytes(on_disk, partial, not moving.isdisjoint(dids))
+    return found
+
+
+def _find_copies(
+    snapshot: Snapshot, dids: AbstractSet[Did]
+) -> tuple[Mapping[Did, list[Site]], Mapping[Did, Mapping[Site, float]], AbstractSet[Did]]:
+    """Return the sites with each of *dids* on disk, the shares at others, and those that are on their way."""
     holders: defaultdict[Did, list[Site]] = defaultdict(list)
-    partial: defaultdict[Did, dict[Site, float]] = defaultdict(dict)
+    parts: defaultdict[Did, dict[Site, float]] = defaultdict(dict)
     moving: set[Did] = set()
     for site, facts in sorted(snapshot.sites.items()):
         for did, fact in facts.facts.items():
@@ -74,37 +88,12 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
                 holders[did].append(site)
                 continue
             if fact.fraction:
-                partial[did][site] = min(1.0, fact.fraction)
+                parts[did][site] = min(1.0, fact.fraction)
             if fact.state in _MOVING:
                 moving.add(did)
     for did in chain.from_iterable(snapshot.case_collisions):
         holders.pop(did, None)
-    moving -= holders.keys()
-    known = snapshot.bytes_total
-    typical = round(median(known.values())) if known else DEFAULT_BYTES
-    sizes = {did: known.get(did, typical) for did in dids}
-    return {
-        key: SetBytes(*_add_up(names, sizes, holders, partial), not moving.isdisjoint(names))
-        for key, names in sets.items()
-        if snapshot.unread_dids.isdisjoint(names)
-    }
-
-
-def _add_up(
-    dids: Iterable[Did],
-    sizes: Mapping[Did, int],
-    holders: Mapping[Did, list[Site]],
-    partial: Mapping[Did, Mapping[Site, float]],
-) -> tuple[dict[tuple[Site, ...], int], dict[Site, int]]:
-    """Return the bytes of *dids* by the sites that have them on disk, and by those that have a part."""
-    on_disk: dict[tuple[Site, ...], int] = {}
-    parts: dict[Site, int] = {}
-    for did in dids:
-        sites = tuple(holders.get(did, ()))
-        on_disk[sites] = on_disk.get(sites, 0) + sizes[did]
-        for site, part in partial.get(did, {}).items() if sites else ():
-            parts[site] = parts.get(site, 0) + round(part * sizes[did])
-    return on_disk, parts
+    return holders, parts, moving - holders.keys()
 
 
 def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], find_rate: FindRate) -> list[RunningRead]:
@@ -139,13 +128,9 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], find_rate: FindR
 
 def _find_parts(one: SetBytes, site: Site, find_rate: FindRate) -> Iterable[tuple[Site, float]]:
     """Return the seconds that a job at *site* reads from each source."""
-    parts: defaultdict[Site, float] = defaultdict(float)
-    for holders, size in one.on_disk.items():
-        if site not in holders:
-            rate, source = max(((find_rate(each, site), each) for each in holders), default=(0.0, site))
-            if rate:
-                parts[source] += size / rate
-    return parts.items()
+    sources = {part: find_sources(find_rate, part, site) for part in one.on_disk if site not in part}
+    (read,) = find_reads(one, [(site, {part: rates for part, rates in sources.items() if rates})])
+    return read.by_source.items()
 
 
 def read_waiting(load: PoolLoad) -> Mapping[JobGroup, Mapping[int, int]]:

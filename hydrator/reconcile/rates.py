@@ -149,19 +149,17 @@ class RateTable:
     ``default`` is the rate of the links without another figure.
 
     Args:
-        samples: samples of at least 100 MB count; their order does not matter.
+        samples: those that :func:`select_samples` keeps; their order does not matter.
         now: the time from which the three periods count back.
         network: the operator's rates.
     """
 
     def __init__(
-        self, samples: Iterable[TransferSample] = (), *, now: datetime, network: NetworkSettings
+        self, samples: Sequence[TransferSample] = (), *, now: datetime, network: NetworkSettings
     ) -> None:
-        counted = count_readers(
-            [each for each in samples if each.bytes >= MIN_BYTES and each.ended_at <= now + MAX_CLOCK_SKEW]
-        )
-        by_pair = group_pairs(((each.source, each.destination), each) for each in counted)
-        by_source = group_pairs((each.source, each) for each in counted)
+        self.samples = count_readers(samples)
+        by_pair = group_pairs(((each.source, each.destination), each) for each in self.samples)
+        by_source = group_pairs((each.source, each) for each in self.samples)
         self.default = Rate(network.default_gbit_per_second * BYTES_PER_GBIT, "[network] default")
         self._links = {
             (link.source, link.destination): Rate(link.gbit_per_second * BYTES_PER_GBIT, "[[network.links]]")
@@ -169,7 +167,6 @@ class RateTable:
         }
         self._pairs = {pair: measure(found, now) for pair, found in by_pair.items()}
         self._sources = {source: measure(found, now, "all sites") for source, found in by_source.items()}
-        self.samples: Sequence[TransferSample] = counted
 
     def rate(self, source: Site, destination: Site) -> Rate | None:
         """Return the rate from *source* to *destination*; None within one site."""

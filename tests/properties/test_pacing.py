@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import Site
-from hydrator.reconcile.pacing import (
-    ONE_CORE,
-    JobGroup,
-    PacedPool,
-    PacingMemory,
-    Resources,
-    RunningRead,
-    SetBytes,
-    SlotGroup,
-    pace,
-)
+from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
+from hydrator.reconcile.paced_pool import JobGroup, PacedPool, RunningRead, SetBytes
+from hydrator.reconcile.pacing import PacingMemory, pace
 
 INTERVAL = 60.0
 NO_SLOT = Resources(0.0)

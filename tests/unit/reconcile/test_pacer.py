@@ -29,13 +29,13 @@ from hydrator.domain.ports import (
     SlotGroup,
 )
 from hydrator.reconcile.evaluate import evaluate
+from hydrator.reconcile.paced_pool import JobGroup, RunningRead, SetBytes
 from hydrator.reconcile.pacer import (
     Pacer,
     read_reads,
     read_sets,
     read_waiting,
 )
-from hydrator.reconcile.pacing import JobGroup, RunningRead, SetBytes
 from hydrator.reconcile.site_ads import add_openings
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store

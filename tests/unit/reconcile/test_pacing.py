@@ -10,14 +10,8 @@ from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Openings, Reason, describe_outlook, write_openings
 from hydrator.domain.model import Site
 from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
-from hydrator.reconcile.pacing import (
-    JobGroup,
-    PacedPool,
-    PacingMemory,
-    RunningRead,
-    SetBytes,
-    pace,
-)
+from hydrator.reconcile.paced_pool import JobGroup, PacedPool, RunningRead, SetBytes
+from hydrator.reconcile.pacing import PacingMemory, pace
 
 UK, DE, PL, NL, CLOUD = (Site(name) for name in ("UK", "DE", "PL", "NL", "CLOUD"))
 GB = 10**9

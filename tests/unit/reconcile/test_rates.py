@@ -87,13 +87,6 @@ def test_shortest_period_with_three_samples_decides(ages, rate):
     assert rate_of(samples) == rate
 
 
-def test_reads_below_100_mb_are_ignored():
-    small = [replace(each, bytes=MIN_BYTES - 1) for each in THREE]
-    assert rate_of(small) is None
-    assert rate_of(THREE[:2] + small) is None
-    assert rate_of([replace(each, bytes=MIN_BYTES) for each in THREE]) == 5e6
-
-
 SECONDS = st.floats(1, 1e5)
 USERS = st.sampled_from(["alice", "bob", "carol", "dave"])
 SAMPLES = st.lists(st.builds(sample, SECONDS, user=USERS), min_size=3, max_size=12)
