@@ -234,33 +234,41 @@ def worlds(
     return World(jobs, sets, slots, {site: GB / draw(lone) for site in sites})
 
 
+rate_errors = st.sampled_from([0.1, 1.0, 10.0])
 latenesses = st.sampled_from([0.0, 20.0, 60.0, 300.0])
 long_reads = st.sampled_from(OFTEN_LONG)
 reads = st.sampled_from(OFTEN_LONG + SHORT)
 
 
-@given(worlds(reads, (1, 1, 2, 16)), latenesses)
-def test_no_set_waits_beside_an_idle_link_and_a_free_slot(world, lateness):
+def sum_lane(world: World) -> float:
+    """Return the most seconds that a link needs for the jobs of one lane."""
+    lanes = Counter((job.key, job.lane) for job in world.jobs)
+    longest = max(len(world.sets[job.key]) * GB / rate for job in world.jobs for rate in world.links.values())
+    return max(lanes.values()) * longest
+
+
+@given(worlds(reads, (1, 1, 2, 16)), latenesses, rate_errors)
+def test_no_set_waits_beside_an_idle_link_and_a_free_slot(world, lateness, rate_error):
     """A set waits for two rounds and the lateness, and once more if its opening was lost.
 
     An opening is lost if another open set took the slot, or if its job started beside its data and kept
-    the link reserved for nothing.
+    the link reserved for nothing. A link that is believed slower than it is seems busy for longer.
     """
-    model = Model(world, lateness=lateness).simulate()
-    assert model.longest_wait <= 2 * INTERVAL + lateness + (INTERVAL + lateness)
+    model = Model(world, lateness=lateness, rate_error=rate_error).simulate()
+    room = INTERVAL + lateness
+    seems_busy = room + sum_lane(world) / rate_error if rate_error < 1 else 0.0
+    assert model.longest_wait <= 2 * INTERVAL + lateness + room + seems_busy
 
 
-@given(worlds(long_reads, (1, 1, 2, 16)), latenesses)
-def test_no_link_is_given_more_than_its_room_and_one_set(world, lateness):
-    model = Model(world, lateness=lateness).simulate()
-    lanes = Counter((job.key, job.lane) for job in world.jobs)
-    longest = max(len(world.sets[job.key]) * GB / rate for job in world.jobs for rate in world.links.values())
-    assert model.most_asked_seconds <= INTERVAL + lateness + max(lanes.values()) * longest
+@given(worlds(long_reads, (1, 1, 2, 16)), latenesses, st.sampled_from([0.1, 1.0]))
+def test_no_link_is_given_more_than_its_room_and_one_set(world, lateness, rate_error):
+    """A link that is believed faster than it is gets more, as long as slots take the jobs."""
+    model = Model(world, lateness=lateness, rate_error=rate_error).simulate()
+    assert model.most_asked_seconds <= INTERVAL + lateness + sum_lane(world)
 
 
 @given(
-    worlds(reads, (1, 1, 2, 16), refusing=True), latenesses,
-    st.sampled_from([0.1, 1.0, 10.0]), st.sampled_from([0.0, 3600.0]),
+    worlds(reads, (1, 1, 2, 16), refusing=True), latenesses, rate_errors, st.sampled_from([0.0, 3600.0])
 )  # fmt: skip
 def test_no_job_waits_for_ever(world, lateness, rate_error, snapshot_age):
     """Slots refuse, rates are wrong by ten, the snapshot is an hour old, one user is always first."""
@@ -284,15 +292,52 @@ def benefit(layout: str, x: float, *, is_stream: bool, seed: int) -> World:
     return World(jobs, sets, dict.fromkeys(SITES[:3], 4), dict.fromkeys(SITES[:3], GB / (x * 900)))
 
 
+@dataclass
+class AtOnce(Model):
+    """Each set is open everywhere as soon as an opening can arrive: the best that openings by name can do."""
+
+    is_paced: bool = False
+
+    def choose(self, site: Site, _: Openings | None) -> Job | None:
+        local = (job for job in self.waiting if not self.world.parts(job, site))
+        arrived = (job for job in self.waiting if job.at + self.lateness <= self.now)
+        return next(local, None) or next(arrived, None)
+
+    def advance(self, until: float, users: Counter[Site]) -> None:
+        due = (job.at + self.lateness for job in self.waiting)
+        super().advance(min([until, *(at for at in due if at > self.now)]), users)
+
+
 @pytest.mark.parametrize("layout", SHARES)
+@pytest.mark.parametrize("lateness", [60.0, 150.0, 300.0])
+def test_short_reads_in_a_stream_are_open_almost_at_once(layout, lateness):
+    """Turnarounds are 12 % longer than without us if openings arrive a third of a job late.
+
+    No set can be open before its first job was seen.
+    """
+    worlds_ = [benefit(layout, 0.02, is_stream=True, seed=seed) for seed in (1, 2, 3)]
+    ours, best = (
+        [kind(world, lateness=lateness).simulate() for world in worlds_] for kind in (Model, AtOnce)
+    )
+    mean = [fmean(t for each in models for t in each.turnarounds) for models in (ours, best)]
+    assert mean[0] <= 1.02 * mean[1]
+
+
+@pytest.mark.parametrize(
+    ("layout", "rate_error", "least"),
+    [
+        ("62/32/6", 1.0, 0.97),
+        ("even", 1.0, 0.97),
+        ("62/32/6", 10.0, 0.97),
+        ("62/32/6", 0.1, 0.8),  # short reads seem long, until three of them were measured
+    ],
+)
 @pytest.mark.parametrize("x", [0.02, 0.05, 0.5, 2.0])
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_pool_is_not_slower_than_without_us(layout, x, is_stream):
+def test_pool_is_not_slower_than_without_us(layout, rate_error, least, x, is_stream):
     worlds_ = [benefit(layout, x, is_stream=is_stream, seed=seed) for seed in (1, 2)]
-    ours, theirs = ([Model(world, paced).simulate() for world in worlds_] for paced in (True, False))
-    speed_up = sum(each.now for each in theirs) / sum(each.now for each in ours)
-    turnaround = fmean(t for each in theirs for t in each.turnarounds) / fmean(
-        t for each in ours for t in each.turnarounds
-    )
-    assert speed_up >= 0.97
-    assert turnaround >= (0.95 if is_stream else 0.97)
+    ours = [Model(world, rate_error=rate_error).simulate() for world in worlds_]
+    theirs = [Model(world, is_paced=False).simulate() for world in worlds_]
+    assert sum(each.now for each in theirs) / sum(each.now for each in ours) >= least
+    mean = [fmean(t for each in models for t in each.turnarounds) for models in (theirs, ours)]
+    assert mean[0] / mean[1] >= least - (0.02 if rate_error >= 1 else 0.15) * is_stream
