@@ -61,15 +61,20 @@ def test_jobs_start_where_their_set_is_open_and_its_read_is_shorter(located):
 
 
 def test_jobs_of_an_open_lane_start_and_the_others_wait(located):
+    """The schedd makes the last two jobs when those of the lane have left: they have lanes, too."""
     located.pool.fill("UK", cpus=4)
     advertise(located, {"AU": {f"{ONE}~1": 8}})
-    cluster = located.submit(listed(SMALL), AUTO, queue="queue 8")
-    lanes = {job["ProcId"]: job["DataLocalityLane"] for job in located.pool.jobs(f"ClusterId == {cluster}")}
-    of_lane = {proc for proc, lane in lanes.items() if lane == 1}
-    assert len(of_lane) == 2
+    cluster = located.submit(listed(SMALL), AUTO, "max_materialize = 6", queue="queue 8")
     located.pool.wait(lambda: located.pool.done(cluster, 2), "the jobs of the lane to end")
-    waiting = located.pool.jobs(f"ClusterId == {cluster} && JobStatus == 1", "ProcId")
-    assert {job["ProcId"] for job in waiting} == lanes.keys() - of_lane
+    numbers = {proc: int(cluster) + proc + 1 for proc in range(8)}
+    lanes = {proc: (number & -number).bit_length() - 1 for proc, number in numbers.items()}
+
+    def waits() -> bool:
+        waiting = located.pool.jobs(f"ClusterId == {cluster} && JobStatus == 1", "ProcId", "DataLocalityLane")
+        left = {proc: lane for proc, lane in lanes.items() if lane != 1}
+        return {job["ProcId"]: job["DataLocalityLane"] for job in waiting} == left
+
+    located.pool.wait(waits, "the jobs of the other lanes to wait")
 
 
 def test_jobs_run_anywhere_after_their_wait_if_the_openings_have_ended(located):

@@ -132,6 +132,22 @@ def test_invented_sites_do_not_push_out_the_sites_of_many_jobs():
     assert counted.sites[CAM].job_count == 2
 
 
+def test_all_jobs_of_a_large_pool_are_counted_though_few_sets_are_named():
+    """10,000 jobs of 250 sets, of which 10 of 40 read."""
+    rows = [
+        row(f"x:{n // 40}", site=f"S{n % 150}", start=LOCAL if n % 4 else READ, read_bytes=0 if n % 4 else n)
+        for n in range(10_000)
+    ]
+    counted = found(*rows)
+    assert counted.total == StartCounts(7500, 2500, 0, sum(range(0, 10_000, 4)))
+    assert (counted.waits[Start.LOCAL].jobs, counted.waits[Start.READ].jobs) == (7500, 2500)
+    most_bytes = {
+        f"x:{n}": StartCounts(30, 10, 0, sum(range(40 * n, 40 * n + 40, 4))) for n in range(249, 149, -1)
+    }
+    assert list(counted.sets.items()) == list(most_bytes.items())
+    assert len(counted.sites) == MAX_ROWS
+
+
 TIMES = ("QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
 
 
