@@ -336,6 +336,17 @@ STEPS = {
         {"sites": {UK: slots(0, 1), DE: slots(8)}, "sets": {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}},
         {DE: {X}},
     ),
+    "a slot that comes free after a while is left to jobs that insist on their data": (
+        [{"sites": {UK: slots(0, 1), DE: slots(free, 2)}} for free in (1, 0, 0, 1)],
+        {
+            "sets": {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
+            "others": {JobGroup(Y, is_auto=False): {0: 2}},
+        },
+        {},
+    ),
+    "data that no site has again is waited for again": (
+        [*[{"sets": {X: SetBytes({(): GB})}}] * 5, {}, *[{"sets": {X: SetBytes({(): GB})}}] * 6], {}, {},
+    ),
     "free slots elsewhere that took one job in a lease leave the others to sites with longer reads": (
         [{"jobs": {X: 9}}, *[{"jobs": {X: 8}, "reads": [RunningRead(X, UK, DE, 0.1, 9.0)]}] * 2],
         {
@@ -364,6 +375,14 @@ def test_pacing_opens_at_last(case):
         ({"reads": [BUSY, BUSY._replace(key=Z, destination=DE)]}, (Reason.TURN, (UK,), 2, ())),
         # Y has ended
         ({"reads": [BUSY._replace(started_at=-9000.0), BUSY._replace(key=Z)]}, (Reason.TURN, (UK,), 1, ())),
+        # the link of the nearest slots is full, and they may come free before a longer read over another ends
+        (
+            {
+                "sites": {DE: slots(4), PL: slots(4)}, "sets": {X: SetBytes({(UK, NL): 75 * GB})},
+                "rates": {(NL, DE): 0.0, (NL, PL): GBIT / 10}, "reads": [BUSY],
+            },
+            (Reason.TURN, (UK,), 1, ()),
+        ),
         ({"reads": [BUSY._replace(key=X)]}, (Reason.TURN, (UK,), 1, ())),
         ({"reads": [BUSY, BUSY._replace(key=Z, source=NL)]}, (Reason.TURN, (UK,), 1, ())),
         ({"jobs": {X: 7}, "reads": [RunningRead(Y, UK, PL, 60.0, 0.0)]}, (Reason.OPEN, (DE,), 2, (2,))),
@@ -424,12 +443,6 @@ def test_openings_are_valid_until_a_claimed_slot_takes_one_more_short_job(run, u
     assert rounds(1, sets={X: at((UK, GB))}, run=run).open_until == until
 
 
-def test_jobs_that_insist_on_their_data_count_for_the_backlog_only():
-    sets, others = {X: at((DE, GB)), Y: at((UK, 75 * GB))}, {JobGroup(X, is_auto=False): {0: 9}}
-    made = rounds(1, sites={UK: slots(0, 1), DE: slots(0, 1)}, jobs={Y: 1}, sets=sets, others=others)
-    assert (opened(made), made.backlog) == ({}, {DE: 9, UK: 1})
-
-
 def rounds_until_x_joins(sets: dict[SetKey, SetBytes], x: SetBytes, count: int) -> Iterator[Openings]:
     """Make *count* rounds in which no slot takes the jobs of *sets*; X joins in the last two."""
     before, after = ({"jobs": dict.fromkeys(keys, 1)} for keys in (sets, [*sets, X]))
@@ -441,14 +454,6 @@ def test_room_at_home_is_waited_for_again_after_a_backlog_there():
     soon, late = {"run": 100.0}, {"run": 3600.0, "reads": [RunningRead(Y, UK, PL, 600.0, 60.0)]}
     reasons = [made.outlooks[X].reason for made in play([soon, late, soon])]
     assert reasons == [Reason.BESIDE, Reason.TURN, Reason.BESIDE]
-
-
-def test_slot_that_comes_free_after_a_while_is_left_to_jobs_that_insist_on_their_data():
-    """Y has waited for a slot at DE, which had a free one before."""
-    sets = {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}
-    steps = [{"sites": {UK: slots(0, 1), DE: slots(free, 2)}} for free in (1, 0, 0, 1)]
-    for made in play(steps, sets=sets, others={JobGroup(Y, is_auto=False): {0: 2}}):
-        assert opened(made) == {}
 
 
 def test_set_that_was_open_is_behind_one_that_was_not():
