@@ -90,7 +90,7 @@ class Located:
             negotiator=negotiator_config(rank_only=rank_only) + more.get("negotiator", ""),
         )
 
-    def holds(self, age: int = 0, **sites: Mapping[str, float | str]) -> None:
+    def holds(self, **sites: Mapping[str, float | str]) -> None:
         """Set the share or the state of datasets at every site, and wait until the collector has them.
 
         AVAILABLE is a share of 1, any other state a share of 0. A site that is not in *sites* has nothing.
@@ -104,13 +104,13 @@ class Located:
             }
             states = {did: f'"{what}"' for did, what in held.items() if isinstance(what, str)}
             lines[site.name] = f"DataLocalitySets = {record(entries)}\nDatasetStates = {record(states)}\n"
-        self.advertise(lines, age)
+        self.advertise(lines)
 
-    def advertise(self, lines: Mapping[str, str], age: int = 0) -> None:
-        """Let every site's slots advertise the *lines* of the site, with facts of *age* seconds."""
+    def advertise(self, lines: Mapping[str, str]) -> None:
+        """Let every site's slots advertise the *lines* of the site, with facts of now."""
         generation = next(self._counter)
         for site in self.pool.sites:
-            text = f"\nDataLocalityAsOf = {int(time.time()) - age}\n"
+            text = f"\nDataLocalityAsOf = {int(time.time())}\n"
             text += "".join(f"{name} = {logic}\n" for name, logic in SLOT_EXPRESSIONS.items())
             text += (
                 f"{lines.get(site.name, '')}DataLocalityGeneration = {generation}\n- locality update:true\n"

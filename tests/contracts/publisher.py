@@ -129,14 +129,12 @@ class PublisherContract(ABC):
         publisher.publish([ad])
         assert publisher.published()[Site("CAM")].generation == 13
 
-    def test_an_unreachable_publisher_raises_an_error_from_published(self) -> None:
-        with pytest.raises(PublishError):
-            self.unreachable().published()
-
-    def test_an_unreachable_publisher_raises_an_error_from_publish(self) -> None:
-        with pytest.raises(PublishError):
-            self.unreachable().publish([site_ad("CAM")])
-
-    def test_an_unreachable_publisher_raises_an_error_from_withdraw(self) -> None:
-        with pytest.raises(PublishError):
-            self.unreachable().withdraw({Site("CAM")})
+    def test_every_call_of_an_unreachable_publisher_raises_an_error(self) -> None:
+        publisher = self.unreachable()
+        for call in (
+            publisher.published,
+            lambda: publisher.publish([site_ad("CAM")]),
+            lambda: publisher.withdraw({Site("CAM")}),
+        ):
+            with pytest.raises(PublishError):
+                call()

@@ -114,7 +114,20 @@ class RucioSource(Source):
     """The Rucio adapter, through the proxy, on a stand-in for Rucio."""
 
     def catalogue(self, clock: Callable[[], datetime]) -> Catalogue:
-        return rucio_catalogue(rucio_settings(self.proxy.url, self._folder), clock)
+        settings = RucioSettings(
+            "faulty",
+            self.proxy.url,
+            account="hydrator",
+            username="somebody",
+            password="a-secret-word",
+            token_dir=self._folder / "tokens",
+            timeout=timedelta(seconds=1),
+            deadline=timedelta(seconds=4),
+            verify_every=timedelta(0),
+        )
+        time = TurnedTime(clock)
+        limiter = HttpRateLimiter(settings.calls_per_second, time.monotonic, time.sleep)
+        return RucioCatalogue(settings, clock, limiter)
 
     def hold(self, truth: Truth) -> None:
         self._server.holdings = {
@@ -181,28 +194,3 @@ class TurnedTime:
 
     def sleep(self, seconds: float) -> None:
         self._slept += seconds
-
-
-def rucio_catalogue(settings: RucioSettings, clock: Clock) -> RucioCatalogue:
-    """Build a Rucio catalogue that waits for its turns on *clock*, too."""
-    time = TurnedTime(clock)
-    return RucioCatalogue(
-        settings, clock, HttpRateLimiter(settings.calls_per_second, time.monotonic, time.sleep)
-    )
-
-
-def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
-    """Build settings with short timeouts that count all datasets in each poll."""
-    login = {
-        "name": "faulty",
-        "url": url,
-        "account": "hydrator",
-        "username": "somebody",
-        "password": "a-secret-word",
-        "token_dir": folder / "tokens",
-        "timeout": timedelta(seconds=1),
-        "deadline": timedelta(seconds=4),
-        "verify_every": timedelta(0),
-        **more,
-    }
-    return RucioSettings(**login)

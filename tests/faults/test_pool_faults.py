@@ -134,18 +134,6 @@ def goes_on(daemon: Beside) -> CycleReport:
     return report
 
 
-def test_a_schedd_that_is_down_keeps_its_demand(beside, troubled):
-    daemon = beside()
-    daemon.settle()
-    troubled.stop_daemon("schedd")
-    try:
-        for _ in range(3):
-            goes_on(daemon)
-    finally:
-        troubled.start_daemon("schedd")
-    daemon.settle()
-
-
 def test_a_schedd_that_hangs_costs_one_timeout_and_keeps_its_demand(beside, troubled):
     daemon = beside()
     daemon.settle()

@@ -105,15 +105,6 @@ def wanted(client: CondorClient, unique: str) -> dict[tuple[str, ...], int]:
 # demand
 
 
-def test_held_jobs_count_and_removed_ones_do_not(pool: "Pool", connect: Connect, unique: str):
-    description = f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nleave_in_queue = true\nqueue 3'
-    client = connect()
-    with queued(pool, description) as (cluster,):
-        pool.run("condor_hold", f"{cluster}.0", user="alice")
-        pool.run("condor_rm", f"{cluster}.1", user="alice")
-        pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 2}, "the removed job to be left out")
-
-
 @pytest.mark.older
 def test_items_of_a_factory_that_are_not_jobs_yet_count_as_one(pool: "Pool", connect: Connect, unique: str):
     description = f'{NEVER_RUNS}\nmax_idle = 2\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 500'
@@ -260,18 +251,6 @@ def held_back(pool: "Pool", cluster: int) -> list[str]:
     return out.splitlines()
 
 
-def test_run_anywhere_lets_transformed_jobs_go_anywhere_and_counts_them_once(
-    pool: "Pool", connect: Connect, unique: str
-):
-    client = connect("alice")
-    with queued(pool, tied(unique, 3), f"{NEVER_RUNS}\nqueue") as (cluster, plain):
-        constraint = f"ClusterId == {cluster} || ClusterId == {plain}"
-        assert client.run_anywhere(the_schedd(client), constraint) == 3
-        assert held_back(pool, cluster) == ["true"] * 3
-        assert held_back(pool, plain) == ["undefined"]
-        assert client.run_anywhere(the_schedd(client), constraint) == 0
-
-
 @pytest.mark.older
 def test_protected_clause_needs_a_queue_super_user_and_an_immutable_one_stays(
     pool: "Pool", connect: Connect, unique: str
@@ -280,8 +259,8 @@ def test_protected_clause_needs_a_queue_super_user_and_an_immutable_one_stays(
     alice, bob = connect("alice"), connect("bob")
     bob_is_super = "QUEUE_SUPER_USERS = $(QUEUE_SUPER_USERS), bob\n"
     try:
-        with queued(pool, tied(unique, 2)) as (cluster,):
-            mine = f"ClusterId == {cluster}"
+        with queued(pool, tied(unique, 2), f"{NEVER_RUNS}\nqueue") as (cluster, plain):
+            mine = f"ClusterId == {cluster} || ClusterId == {plain}"
             pool.reconfig(
                 schedd=f"{bob_is_super}IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) DataLocalityHere"
             )
@@ -298,6 +277,8 @@ def test_protected_clause_needs_a_queue_super_user_and_an_immutable_one_stays(
             assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
             assert bob.run_anywhere(the_schedd(bob), mine) == 2
             assert held_back(pool, cluster) == ["true"] * 2
+            assert held_back(pool, plain) == ["undefined"]
+            assert bob.run_anywhere(the_schedd(bob), mine) == 0
     finally:
         pool.reconfig(schedd="")
         pool.run("condor_rm", "bob", user="bob", check=False)

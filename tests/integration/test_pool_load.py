@@ -3,18 +3,16 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
 from adapters.condor.bindings.client import CondorClient
-from adapters.condor.pool_load import CondorPool, ScheddClusters, ScheddNeeds
+from adapters.condor.pool_load import CondorPool, ScheddClusters
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import (
     ClusterJobs,
-    DataNeed,
     IdleJobs,
     Resources,
     RunningJobs,
@@ -153,37 +151,3 @@ def test_cluster_is_read_without_the_other_jobs(pool: "Pool", clusters: ScheddCl
         assert isinstance(stuck, ClusterJobs)
         assert (stuck.jobs, stuck.held_count) == (ScheddLoad(), 1)
         assert clusters.read_cluster(held + 1000) == {}
-
-
-def test_jobs_that_wait_for_nothing_but_data_are_told_from_others(
-    pool: "Pool", client: CondorClient, reader: CondorPool
-) -> None:
-    mark = uuid4().hex[:8]
-    needs = ScheddNeeds(reader, client, system_clock, ["GLIDEIN_Site"])
-    key = f'+DataLocalityKey = "s{mark}"\n+RequiredDatasets = {{"t:{mark}b","t:{mark}a"}}\n'
-    other_key = f'+DataLocalityKey = "t:{mark}c"\n+RequiredDatasets = {{"t:{mark}c"}}\n'
-    here = f"+DataLocalityHere = {NOWHERE}"
-    with submitted(
-        pool,
-        job("MY.DataLocalityHere", 3, key + here),
-        job(f"({NOWHERE}) && MY.DataLocalityHere", 1, other_key + here),
-        job("MY.DataLocalityHere", 4, f"{key}hold = true\n{here}"),
-    ) as clusters:
-
-        def are_evaluated() -> list[DataNeed]:
-            """Return the needs once the collector has said which sites match; a busy one may not at once."""
-            reader.read_snapshot()
-            (answer,) = needs.read_needs().values()
-            assert not isinstance(answer, Unseen), answer
-            found = {each.example.split(".")[0]: each for each in answer}
-            print(found)  # pytest prints it with a failure
-            wanted = [found[str(cluster)] for cluster in clusters]
-            return wanted if wanted[0].matching_sites else []
-
-        keyed, other, on_hold = pool.wait(are_evaluated, "the sites of the jobs")
-    assert keyed.datasets == (f"t:{mark}b", f"t:{mark}a")
-    assert (keyed.job_count, keyed.is_data_missing, keyed.is_running) == (3, True, False)
-    assert "@" in keyed.user
-    assert system_clock() - keyed.queued_since < timedelta(minutes=10)
-    assert (on_hold.job_count, on_hold.is_data_missing, on_hold.is_running) == (4, False, False)
-    assert (other.is_data_missing, other.matching_sites) == (False, frozenset())

@@ -158,19 +158,6 @@ def failure(daemon: Running) -> str | None:
     return next((row["error"] for row in rows if row["name"] == "rucio"), "not asked yet")
 
 
-def test_a_rucio_password_that_was_changed_is_taken_up_without_a_reload(daemon, rucio):
-    daemon.start()
-    wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), "the dataset")
-    rucio.password = "second-word"
-    wait_for(lambda: "401" in (failure(daemon) or ""), "the old password to be refused")
-    (daemon.folder / "password").write_text("second-word")
-    rucio.holdings = {**rucio.holdings, "lofar:L2": {"UK-DISK": "available"}}
-    wait_for(lambda: failure(daemon) is None, "the new password to be used")
-    wait_for(lambda: "'lofar:L2'" in daemon.ad("UK"), "the next dataset")
-    assert daemon.end() == 0
-    assert "second-word" not in daemon.log.read_text()
-
-
 def test_missing_password_file_at_the_start_fails_its_catalogue_alone(daemon, rucio):
     password = daemon.folder / "password"
     aside = password.rename(password.with_suffix(".new"))

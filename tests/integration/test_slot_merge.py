@@ -31,7 +31,6 @@ SITES = (
     SiteSpec("AU", cpus=1),
     SiteSpec("NL", cpus=1, extra=HOOKED),
     SiteSpec("ELSEWHERE", cpus=1),
-    SiteSpec("MOVER", cpus=1),
 )
 
 
