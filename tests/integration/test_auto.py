@@ -61,10 +61,10 @@ def test_jobs_start_where_their_set_is_open_and_its_read_is_shorter(located):
 
 
 def test_jobs_of_an_open_lane_start_and_the_others_wait(located):
-    """The schedd makes the last two jobs when those of the lane have left: they have lanes, too."""
+    """The schedd makes the last job when one of the lane has left; the six others wait."""
     located.pool.fill("UK", cpus=4)
     advertise(located, {"AU": {f"{ONE}~1": 8}})
-    cluster = located.submit(listed(SMALL), AUTO, "max_materialize = 6", queue="queue 8")
+    cluster = located.submit(listed(SMALL), AUTO, "max_materialize = 7", queue="queue 8")
     located.pool.wait(lambda: located.pool.done(cluster, 2), "the jobs of the lane to end")
     numbers = {proc: int(cluster) + proc + 1 for proc in range(8)}
     lanes = {proc: (number & -number).bit_length() - 1 for proc, number in numbers.items()}
