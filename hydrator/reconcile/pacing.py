@@ -62,10 +62,10 @@ NAME_BYTES: Final = 16
 ABSENT_SECONDS, MOVING_SECONDS = 600.0, 86_400.0
 """Jobs with data that no site has on disk wait for it for this time, the second if it is on its way or cannot
 be read now; then they may run anywhere."""
-MAX_REUSE_SECONDS: Final = 600.0
-"""A schedd starts the next job of a slot by the ad with which it claimed the slot, if the openings in it are
-still valid; else the slot waits for the negotiator. So they are valid for one more job, up to this long.
-START looks at the live ad.
+REUSE_SECONDS: Final = 600.0
+"""A schedd starts the next jobs of a slot by the ad with which it claimed the slot, while the openings in it
+are valid; else the slot waits for the negotiator after each job. So they outlast the next round's arrival by
+this time. A set that is closed meanwhile stays closed: START looks at the live ad.
 """
 PATIENCE_SECONDS: Final = 60.0
 """HTCondor's NEGOTIATOR_INTERVAL: free slots at home that started no job for so long count as refusing."""
@@ -217,7 +217,7 @@ class _Round:
         turns = {group: jobs.turn for group, jobs in self._jobs.items()}
         watches = {group: jobs.watch for group, jobs in self._jobs.items() if jobs.watch}
         memory = PacingMemory(self._round, turns, watches, self._leases, self._reads, self._absent_since)
-        valid_seconds = self._lateness + 2 * self._interval + min(self._pool.run_seconds, MAX_REUSE_SECONDS)
+        valid_seconds = self._lateness + 2 * self._interval + REUSE_SECONDS
         return Openings(self._openings, self._now + valid_seconds, self._work.backlog, outlooks), memory
 
     # leases

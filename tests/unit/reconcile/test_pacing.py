@@ -438,9 +438,9 @@ def test_opening_says_how_long_what_and_from_where_jobs_read():
     assert made.openings[DE][X] == (640, UK, 80 * GB)
 
 
-@pytest.mark.parametrize(("run", "until"), [(60.0, 210), (3600.0, 750)])
-def test_openings_are_valid_until_a_claimed_slot_takes_one_more_short_job(run, until):
-    assert rounds(1, sets={X: at((UK, GB))}, run=run).open_until == until
+@pytest.mark.parametrize("run", [6.0, 3600.0])
+def test_openings_are_valid_for_the_next_jobs_of_a_claimed_slot_for_ten_minutes(run):
+    assert rounds(1, sets={X: at((UK, GB))}, run=run).open_until == 2 * 60 + 30 + 600
 
 
 def rounds_until_x_joins(sets: dict[SetKey, SetBytes], x: SetBytes, count: int) -> Iterator[Openings]:
