@@ -5,8 +5,7 @@
 # Python, or if sh fails, the job exits with 85 to run elsewhere. Python runs the code below.
 trap 'exit 85' 0
 shopt -s execfail 2>/dev/null  # bash as sh drops the trap at exec
-HYDRATOR_LC_CTYPE=${LC_CTYPE-}
-export HYDRATOR_LC_CTYPE
+export HYDRATOR_LC_CTYPE="${LC_CTYPE-}"
 works='import contextlib, fnmatch, getopt, glob, json, re, select, shlex, shutil, signal, socket
 import subprocess, sys, tarfile
 sys.exit(sys.version_info < (3, 6))'
@@ -421,12 +420,11 @@ class Archive:
             path = os.path.join(folder, name)
             os.makedirs(path if member.isdir() else os.path.dirname(path), exist_ok=True)
             content = tar.extractfile(member)
-            if content is None:
-                continue
-            with open(path, "xb") as copy:  # follows no link
-                shutil.copyfileobj(content, copy, 1 << 20)
-                if copy.tell() != member.size:
-                    raise self._miss(f"is incomplete: it ends within its member {name!r:.200}")
+            if content is not None:  # a folder has None
+                with open(path, "xb") as copy:  # follows no link
+                    shutil.copyfileobj(content, copy, 1 << 20)
+                    if copy.tell() != member.size:
+                        raise self._miss(f"is incomplete: it ends within its member {name!r:.200}")
 
     def _members(self) -> "Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, str]]":
         """Yield the open archive, the member and the member's name, for each member of the archive.
@@ -443,11 +441,10 @@ class Archive:
                         break
                     tar.members = []  # type: ignore[attr-defined]  # else tarfile keeps all members in memory
                     name = re.sub(r"^(\./)+(?=.)|(?<=.)/+$", "", member.name)  # tar adds ./ and /
-                    if name == "." and member.isdir():
-                        continue
                     if member.size < 0 or not (member.isreg() or member.isdir()):
                         raise ValueError(f"it has a member that is neither file nor folder: {name!r:.200}")
-                    yield tar, member, require_below(name)
+                    if name != "." or not member.isdir():
+                        yield tar, member, require_below(name)
                 else:
                     raise ValueError(f"it has more than {self.max_members} members, which is the limit")
                 tar.fileobj.seek(tar.offset)
@@ -660,10 +657,16 @@ def avoidance_attributes(site: str, environ: "Environ", now: int) -> "list[tuple
 
 
 def prepend_items(attribute: str, items: "list[str]", environ: "Environ") -> "tuple[str, str]":
-    """Return *attribute* and its new value: *items*, then the other strings of its list in the job's ad."""
+    """Return *attribute* and its new value: *items*, then the other strings of its list in the job's ad.
+
+    The value is a ClassAd list of the first ones, at most MOST_MISSES and in MAX_VALUE_BYTES bytes.
+    """
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
     others = [old for old in parse_strings(ad.get(attribute.lower(), "")) if old not in items]
-    return attribute, format_bounded_list([*items, *others])
+    first = [*items, *others][:MOST_MISSES]
+    while len(first) > 1 and sum(len(item) + 3 for item in first) + 2 > MAX_VALUE_BYTES:
+        first.pop()
+    return attribute, "{" + ",".join([f'"{item}"' for item in first]) + "}"
 
 
 def fetched_attributes(
@@ -674,18 +677,14 @@ def fetched_attributes(
     If the slot ad lists a fetched DID as AVAILABLE, the slot ad is wrong: this DID is a miss too.
     """
     states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
-    advertised = [did for did in dids if is_advertised_available(states, did)]
+    available = r"(?:^|[\[;\s])'%s'\s*=\s*\"AVAILABLE\""
+    advertised = [did for did in dids if re.search(available % re.escape(did), states)]
     values = {
         "ChirpDataLocalityFetched": [miss_text(site, dids, now)],
         "ChirpDataLocalityMisses": [miss_text(site, advertised, now)] if advertised else [],
         "ChirpDataLocalityReads": reads,
     }
     return [prepend_items(name, items, environ) for name, items in values.items() if items]
-
-
-def is_advertised_available(states: str, did: str) -> bool:
-    """Return whether *states*, the DatasetStates of a slot ad, lists *did* as AVAILABLE."""
-    return re.search(r"(?:^|[\[;\s])'" + re.escape(did) + r"'\s*=\s*\"AVAILABLE\"", states) is not None
 
 
 def miss_text(site: str, dids: "list[str]", now: int) -> str:
@@ -704,14 +703,6 @@ def miss_text(site: str, dids: "list[str]", now: int) -> str:
 def to_plain_text(text: str) -> str:
     """Return *text* without the characters that need an escape in a ClassAd string."""
     return "".join(letter for letter in text if " " <= letter <= "~" and letter not in '"\\')[:100]
-
-
-def format_bounded_list(items: "list[str]") -> str:
-    """Return a ClassAd list of the first *items*, at most MOST_MISSES and in MAX_VALUE_BYTES bytes."""
-    first = items[:MOST_MISSES]
-    while len(first) > 1 and sum(len(item) + 3 for item in first) + 2 > MAX_VALUE_BYTES:
-        first.pop()
-    return "{" + ",".join([f'"{item}"' for item in first]) + "}"
 
 
 def set_job_attributes(values: "list[tuple[str, str]]", environ: "Environ", what: str) -> str:
@@ -749,10 +740,9 @@ def fill_missing_outputs(environ: "Environ") -> None:
     for name in re.split(r"\s*,\s*", outputs[0].strip()) if scratch and outputs else []:
         path = os.path.join(scratch, name)
         with contextlib.suppress(OSError):
-            if name and not os.path.lexists(path.rstrip("/")):
-                os.makedirs(os.path.dirname(path), exist_ok=True)  # all of ``folder/``
-                if not name.endswith("/"):
-                    os.mknod(path, stat.S_IFSOCK | 0o600)
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # all of ``folder/``
+            if not name.endswith("/"):
+                os.mknod(path, stat.S_IFSOCK | 0o600)  # fails if the file exists
 
 
 # ---------------------------------------------------------------- parset and environment of the command
@@ -977,18 +967,15 @@ def start(options: "dict[str, str]", command: "list[str]", environ: "Environ") -
 def main(argv: "list[str]", environ: "dict[str, str]") -> int:
     """Replace this process by the job's command; return an exit status only if the command did not start."""
     options = {}  # type: dict[str, str]
-    status = 2
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # else Python prints a traceback on SIGINT
         pairs, command = getopt.getopt(argv, "", ["paths=", "parset=", "site=", "keep="])
         options = dict(pairs)
         if not command:
-            raise getopt.GetoptError("no command: give the job's command after the options")
+            raise WrapperError("no command: give the job's command after the options")
         start(options, command, environ)
-    except getopt.GetoptError as trouble:
-        text = str(trouble)
-    except WrapperError as trouble:
-        text, status = str(trouble), trouble.status
+    except (getopt.GetoptError, WrapperError) as trouble:
+        text, status = str(trouble), getattr(trouble, "status", 2)
     except Exception as trouble:  # noqa: BLE001 - after any error the job must stay in the queue
         text, status = f"this node cannot start the job: {describe(trouble)}", RETRY_STATUS
         with contextlib.suppress(Exception):

@@ -22,7 +22,7 @@ SITES = st.text(
 
 @given(st.lists(NAMES, min_size=1, max_size=30, unique=True), SITES, st.integers(0, NOW))
 def test_what_the_wrapper_reports_is_read_back(dids, site, when):
-    text = job_start.format_bounded_list([job_start.miss_text(site, dids, when)])
+    _, text = job_start.prepend_items("X", [job_start.miss_text(site, dids, when)], {})
     assert len(text) <= 990 - len("ChirpDataLocalityMisses")
     found = parse_misses({"ChirpDataLocalityMisses": list(ExprTree(text).eval())})
     assert found
@@ -35,7 +35,7 @@ def test_what_the_wrapper_reports_is_read_back(dids, site, when):
 @given(st.lists(st.tuples(NAMES, SITES), min_size=1, max_size=20))
 def test_what_the_wrapper_reports_always_fits_and_the_last_miss_is_in_it(tries):
     texts = [job_start.miss_text(site, [did], NOW) for did, site in tries]
-    listed = job_start.format_bounded_list(texts)
+    _, listed = job_start.prepend_items("X", texts, {})
     assert len(listed) <= 990 - len("ChirpDataLocalityMisses")
     assert ExprTree(listed).eval()[0] == texts[0]
 

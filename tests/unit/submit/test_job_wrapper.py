@@ -527,7 +527,7 @@ def test_signal_ends_the_stage_in_command_too(node):
 def test_earlier_rates_of_the_job_stay_and_the_list_fits(node):
     attributes = node.chirp()
     old = [f"NL:{n}00000000:9.0:1:UK" for n in range(1, 30)]
-    node.job.write_text(f"ChirpDataLocalityReads = {job_start.format_bounded_list(old)}\n")
+    node.job.write_text(f"ChirpDataLocalityReads = {job_start.prepend_items('X', old, {})[1]}\n")
     big = "sh -c 'truncate -s 200000000 $0/f; printf NL > $HYDRATOR_SOURCE_FILE' {path}"
     node.takes("lofar:L1.ms", stage_in=big)
     assert node.run("true").returncode == 0

@@ -74,10 +74,10 @@ def test_attributes_written_into_the_job_ad_have_bounded_length():
     dids = [f"lofar:{'L' * 400}{n}" for n in range(50)]
     text = job_start.miss_text("UK", dids, NOW)
     assert text.endswith("+49 UK")
-    assert len(job_start.format_bounded_list([text] * 9)) < 900
-    assert len(job_start.format_bounded_list(["s" * 100] * 50)) < 900
     longest = job_start.miss_text("s" * 300, ["a:" + "n" * 498], NOW)
-    assert len(job_start.format_bounded_list([longest])) < 900
+    for items in ([text] * 9, ["s" * 100] * 50, [longest]):
+        _, value = job_start.prepend_items("X", items, {})
+        assert len(value) < 900
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,11 @@ def test_attributes_written_into_the_job_ad_have_bounded_length():
         ("", False),
     ],
 )
-def test_advertised_state_is_read_by_exact_dataset_name(states, said):
-    assert job_start.is_advertised_available(states, "a:1") is said
+def test_advertised_state_is_read_by_exact_dataset_name(tmp_path, states, said):
+    (tmp_path / "ad").write_text(f"DatasetStates = {states}\n")
+    environ = {"_CONDOR_MACHINE_AD": str(tmp_path / "ad")}
+    attributes = dict(job_start.fetched_attributes("UK", ["a:1"], [], environ, NOW))
+    assert ("ChirpDataLocalityMisses" in attributes) is said
 
 
 @pytest.mark.parametrize(
