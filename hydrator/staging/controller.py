@@ -103,7 +103,7 @@ class StagingController:
         self._problems, self._view = {}, DataView()
         try:
             if self._saved is None:
-                self.table = self._saved = self.load()
+                self.table = self._saved = self.load().without_future(now)
             if self._catalogues:
                 plan = self._run(report, now)
         except StateError as error:

@@ -196,7 +196,7 @@ class Planner:
             where = f"the data is {'on its way to' if missing[site] else 'complete at'} {site}"
             reason = f"{where}, which {_NO_MATCH}" if site in useless else where
             return NotAsked.of(need, reason, is_waiting=site not in useless)
-        waited, wait = self.now - need.queued_since, timedelta(minutes=self.settings.wait_minutes)
+        waited, wait = abs(self.now - need.queued_since), timedelta(minutes=self.settings.wait_minutes)
         if waited < wait:
             age, left = (format_duration(each.total_seconds()) for each in (waited, wait - waited))
             return NotAsked.of(need, f"the jobs have waited for {age}; asked in {left}", is_waiting=True)

@@ -63,6 +63,10 @@ _UNMOVED_STATES = HALTED_STATES | {RequestState.QUEUED}
 SHORTENED = "another user has shortened its lifetime in the catalogue"
 VANISHED = "the catalogue does not list it any more: it was denied, or deleted before its end"
 BY_OPERATOR = "cancelled by the operator"
+_PAST = (
+    "asked_at", "called_at", "renewed_late_at", "cancelled_at", "unwanted_since", "stuck_since", "ended_at"
+)  # fmt: skip
+"""The fields of a request with the time of something that happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +249,27 @@ class Table:
         """Return the requests, open or ended, after whose failure nothing is asked again for some time."""
         return [one for one in self.rows if one.closed_until]
 
+    def without_future(self, now: datetime) -> "Table":
+        """Return the table for a daemon that starts at *now*: what it dates in the future happened now.
+
+        The clock was set back then. Nothing stays closed for longer than a failure of now closes it.
+        """
+
+        def redate(one: Request) -> Request:
+            past = {name: min(at, now) for name in _PAST if (at := getattr(one, name))}
+            longest = KEEP_ENDED if one.reason == BY_OPERATOR else DAY
+            closed_until = one.closed_until and min(one.closed_until, now + longest)
+            return replace(one, closed_until=closed_until, **past)
+
+        decisions = {
+            name: replace(one, given_at=min(one.given_at, now)) for name, one in self.decisions.items()
+        }
+        return Table(tuple(map(redate, self.rows)), decisions)
+
     def count_last_hour(self, now: datetime) -> int:
         """Return the number of requests for data in the last hour; datasets asked together are one."""
         stages = (one for one in self.rows if one.kind is StagingKind.STAGE)
-        return len({(one.batch, one.asked_at) for one in stages if abs(now - one.asked_at) < HOUR})
+        return len({(one.batch, one.asked_at) for one in stages if now - one.asked_at < HOUR})
 
     def rules_at(self, catalogue: str) -> frozenset[str]:
         """Return the rules to read at *catalogue*: also those that vanished, as an answer may have gaps."""
@@ -407,7 +428,7 @@ def follow_rules(
         if one.catalogue != catalogue:
             continue
         rule = by_id.get(one.rule) if one.rule else by_place.get(one.key)
-        is_late = abs(now - (one.called_at or one.asked_at)) >= REPEAT_AFTER
+        is_late = now - (one.called_at or one.asked_at) >= REPEAT_AFTER
         if rule:
             changed.append(_update(table, one, rule, now))
         elif one.rule in query.rules - answer.unread.keys():
@@ -497,7 +518,7 @@ def _apply_needs(one: Request, needs: LiveNeeds, now: datetime) -> Request:
         is_used = one.is_used or (ran and one.is_complete)
         return replace(one, job_count=count, unwanted_since=None, is_used=is_used)
     since = one.unwanted_since or now
-    is_kept = not needs.is_complete and abs(now - since) < KEEP_NEEDS
+    is_kept = not needs.is_complete and now - since < KEEP_NEEDS
     return replace(one, job_count=one.job_count if is_kept else 0, unwanted_since=since)
 
 
@@ -522,10 +543,10 @@ def plan_upkeep(requests: Iterable[Request], now: datetime, *, is_complete: bool
 def _plan_write(one: Request, now: datetime, *, is_complete: bool) -> Write | None:
     is_wanted = one.job_count > 0 and not one.closed_until
     if not one.rule:  # repeated after one minute, then two, four … and at last every ten
-        pause = min(REPEAT_AFTER, abs(now - one.asked_at) / 2)
-        is_due = is_wanted and abs(now - (one.called_at or one.asked_at)) >= pause
+        pause = min(REPEAT_AFTER, (now - one.asked_at) / 2)
+        is_due = is_wanted and now - (one.called_at or one.asked_at) >= pause
         return Write(one, "ask", "the last call had no answer") if is_due else None
-    if one.called_at and abs(now - one.called_at) < (HOUR if one.problem else REPEAT_AFTER):
+    if one.called_at and now - one.called_at < (HOUR if one.problem else REPEAT_AFTER):
         return None
     left = one.expires_at - now if one.expires_at else timedelta.max
     if one.closed_until and (one.reason != SHORTENED or one.expires_at is None):
@@ -536,7 +557,7 @@ def _plan_write(one: Request, now: datetime, *, is_complete: bool) -> Write | No
         given = min(one.lifetime_seconds, one.granted_seconds or one.lifetime_seconds)
         is_due = left < timedelta(seconds=given) / 2
         return Write(one, "renew", f"{format_count(one.job_count, 'job')} need it") if is_due else None
-    is_gone = one.unwanted_since and is_complete and abs(now - one.unwanted_since) >= HOUR
+    is_gone = one.unwanted_since and is_complete and now - one.unwanted_since >= HOUR
     if not is_gone or one.closed_until or one.kind is StagingKind.PIN:
         return None  # a pin ends by itself, soon
     if one.is_in_flight:

@@ -395,6 +395,31 @@ def test_a_clock_that_was_ahead_for_a_while_delays_no_call():
     assert world.stages == {(L1, CAM), (L3, CAM)}
 
 
+@pytest.mark.parametrize("back", [HOUR / 2, 3 * HOUR, 400 * DAY])
+def test_a_clock_that_was_set_back_neither_lifts_the_hourly_limit_nor_keeps_it(back):
+    world = asked_world(rules=policy(sites=[CAM], limits={"hour_requests": 1}), L2=1)
+    world.restart()
+    world.step_with(need(L1), need(L2), after=-back)
+    world.step(50 * MINUTE)
+    assert world.stages == {(L1, CAM)}
+    world.step(15 * MINUTE)
+    assert world.stages == {(L1, CAM), (L2, CAM)}
+
+
+@pytest.mark.parametrize("back", [3 * HOUR, 400 * DAY])
+def test_a_failure_before_the_clock_was_set_back_closes_its_dataset_for_a_day_at_most(back):
+    world = asking_world(rules=policy(sites=[CAM]))
+    refused = StagingRefused("rucio", "files of it are there without any rule", RefusalKind.NOT_OURS)
+    world.stager.faults["request"] = [Fault(refused)]
+    world.step()
+    assert world.stages == set()
+    world.restart()
+    world.step(-back)
+    for _ in range(30):
+        world.step(HOUR)
+    assert world.stages == {(L1, CAM)}
+
+
 def test_a_request_of_which_no_file_arrives_for_a_day_is_stuck_whatever_its_state():
     world = asked_world()
     world.step(2 * HOUR)
