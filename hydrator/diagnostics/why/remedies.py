@@ -99,11 +99,11 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], group: SlotGroup,
     ways = []
     facts = [reason.set_facts for reason in reasons if reason.set_facts]
     is_paced = job.mode == AUTO and any(each.is_paced and each.share is not None for each in facts)
-    absent_count = sum(one.reason is MissingReason.NOWHERE for one in missing)
+    is_some_absent = any(one.reason is MissingReason.NOWHERE for one in missing)
     is_all_here = all(one.is_at_site for one in missing)
     if job.has_wrong_key:
         ways.append(Remedy(4, f"submit the job again: {WRONG_KEY_TODO}"))
-    elif is_paced and not (missing and is_all_here) and not 0 < absent_count < len(job.datasets):
+    elif is_paced and not (missing and is_all_here) and not is_some_absent:
         ways.append(Remedy(2, "the daemon lets the job read from elsewhere"))
     elif not is_paced and job.any_after is not None and job.any_after > to_unix(now):
         left = job.any_after - to_unix(now)

@@ -131,8 +131,11 @@ def explained(
 
 
 def knowledge(**more) -> DaemonKnowledge:
+    """What the daemon knows: the job's datasets are at UK."""
     sizes = {L1: 20_000_000_000, L2: 11_000_000_000}
-    return DaemonKnowledge(from_unix(time.time()), Snapshot({}, bytes_total=sizes), frozenset(sizes), **more)
+    at_uk = SiteFacts(from_unix(NOW), dict.fromkeys(sizes, Fact(DatasetState.AVAILABLE, from_unix(NOW))))
+    snapshot = Snapshot({Site("UK"): at_uk}, bytes_total=sizes)
+    return DaemonKnowledge(from_unix(time.time()), snapshot, frozenset(sizes), **more)
 
 
 def outlook(*what, **more) -> DaemonKnowledge:
@@ -301,6 +304,12 @@ def test_job_with_some_absent_datasets_is_offered_to_run_without_them(mode):
     placeless = replace(snapshot, bytes_total={**sizes, L2: 10**9})
     answer = explained(slot("UK", 0.5), mode=mode, known=replace(known, snapshot=placeless))
     assert f"{L2} is at no site, though a catalogue has its name" in answer.sites[0].reasons[0].text
+
+
+def test_auto_job_whose_datasets_no_catalogue_has_is_not_told_to_read_them_elsewhere():
+    nothing = Snapshot({Site("UK"): SiteFacts(from_unix(NOW), {})})
+    known = replace(outlook(Reason.ABSENT, (), 600), snapshot=nothing)
+    assert explained(slot("UK", 0.0), slot("DE", 0.0), known=known).remedy.startswith(ABSENT)
 
 
 @pytest.mark.parametrize(
