@@ -401,7 +401,9 @@ def apply_commands(table: Table, commands: Iterable[StagingCommand], now: dateti
             table = Table(tuple(rows), approved)
         elif command.name == "cancel":
             named = [one for one in table.requests if {one.batch, one.rule}.intersection(command.targets)]
-            table = table.put(*(table.close(one, now, RefusalKind.OTHER, BY_OPERATOR) for one in named))
+            closed = (table.close(one, now, RefusalKind.OTHER, BY_OPERATOR) for one in named)
+            # the next step makes the call, however short ago the last one was
+            table = table.put(*(replace(one, called_at=None) if one.rule else one for one in closed))
         else:
             given = dict.fromkeys(command.targets, Decision(command.name, now))
             table = replace(table, decisions={**table.decisions, **given})

@@ -272,6 +272,15 @@ def test_the_operator_cancels_a_request_and_it_is_not_asked_again_before_he_resu
     assert world.stages == {(L1, CAM)}
 
 
+def test_a_second_cancellation_is_made_in_the_next_step_after_a_call_that_failed():
+    world = asked_world()
+    world.stager.faults["cancel"] = [Fault(LOST)]
+    for _ in range(2):
+        world.control.commands.append(StagingCommand("cancel", ("rule1",)))
+        world.step()
+    assert world.stager.calls.count("cancel") == 2
+
+
 @pytest.mark.parametrize("stopped_steps", [0, 3])
 def test_cancellation_that_was_given_before_the_operator_resumes_is_made(stopped_steps):
     world = asked_world()

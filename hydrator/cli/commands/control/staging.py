@@ -66,8 +66,7 @@ def cancel(
         known = _list_ids(row.batch for row in requests)
         raise ConfigError([f"staging cancel {target}: the daemon has no such request{known}"])
     count = format_count(len(rows), "request")
-    when = "an hour, as the last call failed" if any(row.problem for row in rows) else "ten minutes"
-    text = f"the daemon cancels {count} within {when}; no data is deleted that others need"
+    text = f"the daemon's next step cancels {count}; no data is deleted that others need"
     if shown.stopped:
         text = f"the daemon cancels {count} after `hydrator staging resume`: staging is stopped"
     files.submit(StagingCommand("cancel", (target,)))
