@@ -68,7 +68,16 @@ def test_no_published_text_has_a_name_that_matches(held, named, rules, was_publi
     catalogue = MemoryCatalogue("rucio", held, (CAM, RAL), clock=lambda: now[0])
     publisher = MemoryPublisher(clock=lambda: now[0])
     groups = [QueuedJobs(tuple(dids), 1, set_key(dids) if keyed else None) for dids, keyed in named]
-    queues = MemoryPool({"ap1": ScheddDemand(NOON, (*groups, QueuedJobs(("embargo:not a DID",), 1)))})
+    wrong = (
+        "embargo:not a DID",
+        "lofar:L1,embargo:A",
+        'RequiredDatasets = { "embargo:A",5 }',
+        "L1, lofar:secret1",
+        f"lofar:{'x' * 300},embargo:A",
+    )
+    groups += [QueuedJobs((text,), 1) for text in wrong]
+    groups.append(QueuedJobs(("lofar:L1", "lofar:l1"), 1, set_key(HIDDEN)))  # a key that was copied
+    queues = MemoryPool({"ap1": ScheddDemand(NOON, tuple(groups))})
 
     def run(never: tuple[str, ...], state: ReconcileState) -> tuple[CycleReport, ReconcileState]:
         target = PublishTarget(publisher, 5 * MINUTE)
