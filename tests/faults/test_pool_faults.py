@@ -1,6 +1,6 @@
-"""A real pool with failing schedds, slots and collectors.
+"""A real schedd that hangs, or denies access: publishing continues, demand stays, and all recovers by itself.
 
-They are down, hang, or deny access. Publishing elsewhere continues, demand stays, and all recovers by itself.
+Collectors: test_two_collectors.py, and the denials in test_condor.py and test_slot_merge.py.
 """
 
 import signal
@@ -102,14 +102,6 @@ class Beside:
         (states,) = [line for line in lines if line.startswith("DatasetStates = ")]
         return f"'{did}'" in states
 
-    def in_collector(self) -> dict[str, int]:
-        """Return the generations by site, as an operator sees them."""
-        attributes = ("DataLocalitySite", "DataLocalityGeneration")
-        return {
-            ad[attributes[0]]: ad[attributes[1]]
-            for ad in self.pool.ads('MyType == "DataLocality"', *attributes)
-        }
-
 
 @pytest.fixture
 def beside(troubled: Pool, tmp_path: Path) -> Iterator[Callable[..., Beside]]:
@@ -124,14 +116,13 @@ def beside(troubled: Pool, tmp_path: Path) -> Iterator[Callable[..., Beside]]:
         each.client.close()
 
 
-def goes_on(daemon: Beside) -> CycleReport:
+def goes_on(daemon: Beside) -> None:
     """Check that a change reaches hooks and that the demand of jobs is kept."""
     daemon.hold(PINNED, QUEUED, LATER)
     report = daemon.run()
     assert QUEUED in daemon.cycle.demand.dids, "demand was lost"
     assert daemon.in_files(QUEUED)
     assert {outcome.publisher: outcome.error for outcome in report.results}["file"] is None
-    return report
 
 
 def test_a_schedd_that_hangs_costs_one_timeout_and_keeps_its_demand(beside, troubled):
@@ -159,41 +150,4 @@ def test_a_schedd_that_denies_us_keeps_its_demand_and_is_named(beside, troubled)
         assert "authenticated the client as hydrator@pool.test (by IDTOKENS) and denies" in afresh.reasons
     finally:
         troubled.reconfig(schedd="")
-    daemon.settle()
-
-
-def test_a_collector_that_is_down_gets_every_ad_when_it_is_back_and_empty(beside, troubled):
-    daemon = beside()
-    daemon.settle()
-    before = daemon.in_collector()
-    troubled.stop_daemon("collector")
-    try:
-        goes_on(daemon)
-        assert daemon.cycle.schedds.error
-    finally:
-        troubled.start_daemon("collector")
-    wait_for(lambda: daemon.run().is_complete and daemon.in_collector().keys() == before.keys(), "the ads")
-    assert all(daemon.in_collector()[site] >= number for site, number in before.items())
-    troubled.wait_ready()
-    daemon.settle()
-
-
-def test_a_collector_that_denies_our_ads_is_told_and_hooks_go_on(beside, troubled):
-    daemon = beside()
-    daemon.settle()
-    before = daemon.in_collector()
-    troubled.reconfig(collector="COLLECTOR.DENY_DAEMON = hydrator@pool.test\n")
-    try:
-        wanted = iter([(QUEUED,), (PINNED, QUEUED)] * 100)
-
-        def denied() -> bool:
-            daemon.hold(*next(wanted))
-            (error,) = [o.error for o in daemon.run().results if o.publisher == "collector"]
-            return bool(error and "DAEMON" in error)
-
-        wait_for(denied, "the collector to deny us")
-        assert daemon.in_collector().keys() == before.keys()
-        goes_on(daemon)
-    finally:
-        troubled.reconfig(collector="")
     daemon.settle()

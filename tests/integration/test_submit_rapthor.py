@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cached import Unavailable
-from testbed.files import write_program
-from testbed.installation import Installation, ListedCatalogue, run_hydrator
+from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import UIDS, Pool
 from testbed.rapthor import example
 from tests.tables import write
@@ -125,6 +124,7 @@ def test_run_starts_at_the_site_of_its_measurement_sets_and_opens_them(installed
     assert re.search(r"^dir_working = /\S+/rapthor$", out, re.MULTILINE)
     assert "batch_system = single_machine" in out
     assert (job_of(folder) / "images" / "a.fits").read_text() == "image\n"
+    assert (job_of(folder) / "example.log").stat().st_size, "by which --submit knows that there is a job"
 
 
 def test_run_that_is_the_first_to_name_a_dataset_starts_by_paths_of_the_daemon(installed, folder):
@@ -192,31 +192,6 @@ def test_run_without_a_site_waits_and_then_fetches_its_data(installed, folder):
         (job_of(folder) / "example.out").read_text(),
         re.MULTILINE,
     )
-
-
-def test_submit_runs_condor_submit_on_the_job(installed, folder):
-    """The pool's own condor_submit, as alice, from PATH."""
-    installed.catalogue.put("direct.ms", 1, "UK")
-    tools, inside = folder / "bin", folder / "inside"
-    for each in (tools, inside):
-        each.mkdir()
-    installed.pool.tool("condor_submit", "alice", inside)
-    as_if_alice_had_made_it = f"chown {UIDS['alice']} ."
-    write_program(
-        tools / "condor_submit", f'#!/bin/sh\n{as_if_alice_had_made_it}\nexec {inside}/condor_submit "$@"\n'
-    )
-    (folder / "job").mkdir()
-    give_to_alice(folder)
-    (folder / "direct.parset").write_text(example_parset().format(input_ms="direct.ms"))
-    words = ["submit", "rapthor", str(folder / "direct.parset"), "-o", str(folder / "job"), "--submit"]
-    environment = {"HYDRATOR_CONFIG": str(installed.config), "PATH": f"{tools}:{os.environ['PATH']}"}
-
-    done = run_hydrator([*words, *SMALL, *STANDIN], {**os.environ, **environment})
-    assert done.returncode == 0, done.stderr
-    (cluster,) = re.findall(r"submitted to cluster (\d+)", done.stdout)
-    (first,) = (folder / "job").glob("*.run")
-    assert (first / "direct.log").stat().st_size  # by which it is known that there is a job
-    assert installed.pool.ran_at(int(cluster)) == ["UK"]
 
 
 EVICTED = (
