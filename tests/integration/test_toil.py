@@ -1,18 +1,14 @@
 """Rapthor's own runner through our shim and batch system for Toil: the one scenario of the frozen plugin."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue
-from testbed.pool import Pool
 from testbed.processes import run_program
 from testbed.rapthor import python as rapthor_python
 from testbed.toil import Toil, as_user, own
@@ -40,88 +36,6 @@ def installed(own_pool) -> Iterator[Installation]:
     catalogue = ListedCatalogue(own_pool.home)
     with Installation(own_pool, catalogue, extra=quick, settings=waits) as running:
         yield running
-
-
-@pytest.fixture
-def toil(installed) -> Toil:
-    with needs("Toil"):
-        return Toil.place(installed.pool)
-
-
-_LEADERS: list[subprocess.Popen[str]] = []
-
-
-@pytest.fixture(autouse=True)
-def no_leader_stays() -> Iterator[None]:
-    """End a leader that a test left running, such as a test that failed."""
-    yield
-    while _LEADERS:
-        leader = _LEADERS.pop()
-        if leader.poll() is None:
-            os.killpg(leader.pid, signal.SIGKILL)
-            leader.wait()
-
-
-@dataclass
-class Run:
-    """One workflow: its leader, its folder, and the ads of its queued jobs."""
-
-    pool: Pool
-    folder: Path
-    leader: subprocess.Popen[str]
-    ads: dict[int, dict] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _LEADERS.append(self.leader)
-
-    @property
-    def _ours(self) -> str:
-        return 'IsToilJob && Iwd == "' + str(self.folder) + '"'
-
-    def look(self) -> dict[int, dict]:
-        self.ads |= {ad["ClusterId"]: ad for ad in self.pool.jobs(self._ours)}
-        return self.ads
-
-    def ended(self) -> int:
-        """Wait for the leader; return its exit status."""
-
-        def over() -> bool:
-            self.look()
-            return self.leader.poll() is not None
-
-        self.pool.wait(over, f"Toil to end; see {self.folder}/stderr")
-        left = {ad["ClusterId"]: ad for ad in self.pool.history(self._ours)}  # also between two looks
-        self.ads = left | self.ads
-        return self.leader.returncode
-
-    @property
-    def said(self) -> str:
-        return (self.folder / "stderr").read_text()
-
-    def sites(self) -> dict[str, str]:
-        """Return the site where each step ran, by its datasets."""
-        found = {}
-        for cluster, ad in self.ads.items():
-            self.pool.wait(
-                lambda c=cluster: self.pool.history(f"ClusterId == {c}"), f"job {cluster} to leave"
-            )
-            host = self.pool.history(f"ClusterId == {cluster}", "LastRemoteHost")[0]["LastRemoteHost"]
-            found[",".join(ad.get("RequiredDatasets") or ["none"])] = host.split("@")[1]
-        return found
-
-
-def hold(installed: Installation, datasets: Mapping[str, Mapping[str, str]]) -> None:
-    """Set the catalogue, and wait until no slot lists a dataset that has left its site."""
-    installed.catalogue.hold(datasets)
-
-    def is_gone() -> bool:
-        return not any(
-            state == "AVAILABLE" and datasets.get(did, {}).get(site.name) != "available"
-            for site in installed.pool.sites
-            for did, state in installed.states_at(site.name).items()
-        )
-
-    installed.pool.wait(is_gone, "the data of the tests before to leave the ads")
 
 
 OPERATION = """\
@@ -163,57 +77,41 @@ def shim_for(installed: Installation, toil: Toil, folder: Path) -> Path:
     return front
 
 
-def rapthor_runs(installed: Installation, toil: Toil, folder: Path, front: Path) -> subprocess.Popen[str]:
-    """Run Rapthor's own ToilRunner, from PyPI, on one operation."""
+def run_operation(toil: Toil, folder: Path, front: Path) -> int:
+    """Run Rapthor's own ToilRunner, from PyPI, on one operation; return its exit status."""
     environment = toil.environment(
         PATH=f"{front}:{front.parent}/shim:{toil.bin}:/usr/bin:/bin", SECRET=CANARY,
         _CONDOR_RequiredDatasets=BOTH, _CONDOR_SUBMIT_ATTRS="RequiredDatasets",
     )  # fmt: skip
     with needs("Rapthor"):
-        python = rapthor_python()
-    with (folder / "stderr").open("wb") as err:
-        return subprocess.Popen(
-            [str(python), str(RAPTHOR), str(folder)], env=environment, cwd=folder, stderr=err, text=True,
-            start_new_session=True,
-        )  # fmt: skip
+        words = [str(rapthor_python()), str(RAPTHOR), str(folder)]
+    return run_program(words, env=environment, cwd=folder, timeout=300).returncode
 
 
-def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(installed, toil):
-    hold(installed, {"lofar:L1.ms": {"NL": "available"}, "lofar:L2.ms": {"UK": "available"}})
+def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(installed):
+    installed.catalogue.hold({"lofar:L1.ms": {"NL": "available"}, "lofar:L2.ms": {"UK": "available"}})
+    with needs("Toil"):
+        toil = Toil.place(installed.pool)
     working = toil.folder("run1")
-    dataset = working / "L1.ms"
-    dataset.mkdir()
-    (dataset / "name").write_text("L1.ms\n")
+    # the second one reads what the first has written; the third a dataset that is elsewhere only
+    for name in ("L1.ms", "L1_field.ms", "L2.ms"):
+        (working / name).mkdir()
+        (working / name / "name").write_text(f"{name}\n")
     front = shim_for(installed, toil, toil.folder("path"))
     ran: dict[str, dict] = {}
-    # the second one reads what the first has written; the third a dataset that is elsewhere only
-    (working / "L1_field.ms").mkdir()
-    (working / "L1_field.ms" / "name").write_text("product\n")
-    (working / "L2.ms").mkdir()
-    (working / "L2.ms" / "name").write_text("L2.ms\n")
-    for name, read in (
-        ("calibrate_1", dataset),
-        ("predict_1", working / "L1_field.ms"),
-        ("image_1", working / "L2.ms"),
-    ):
-        folder = operation(toil, working, name, read)
-        run = Run(installed.pool, folder, rapthor_runs(installed, toil, folder, front))
-        status = run.ended()
-        log = (working / "logs" / name / "pipeline.log").read_text()
-        assert status == 0, log[-4000:]
-        ad, where = next(iter(run.ads.values())), list(run.sites().values())
-        ran[name] = {
-            "operation": ad["RapthorOperation"],
-            "sites": where,
-            "datasets": ad.get("RequiredDatasets"),
-        }
+    for name, read in (("calibrate_1", "L1.ms"), ("predict_1", "L1_field.ms"), ("image_1", "L2.ms")):
+        folder = operation(toil, working, name, working / read)
+        status = run_operation(toil, folder, front)
+        assert status == 0, (working / "logs" / name / "pipeline.log").read_text()[-4000:]
+        ours = f'IsToilJob && Iwd == "{folder}"'
+        (ad,) = installed.pool.wait(lambda ours=ours: installed.pool.history(ours), f"{name} to leave")
         assert CANARY not in json.dumps(ad)
         assert ad["WorkflowRun"].startswith("run1-")
+        assert ad["RapthorOperation"] == name
+        ran[name] = ad["LastRemoteHost"].split("@")[1], ad.get("RequiredDatasets")
     assert ran == {
-        "calibrate_1": {"operation": "calibrate_1", "sites": ["NL"], "datasets": ["lofar:L1.ms"]},
-        "predict_1": {"operation": "predict_1", "sites": ["NL"], "datasets": None},
-        "image_1": {"operation": "image_1", "sites": ["NL"], "datasets": None},
-    }
+        "calibrate_1": ("NL", ["lofar:L1.ms"]), "predict_1": ("NL", None), "image_1": ("NL", None),
+    }  # fmt: skip
 
 
 def test_patch_for_rapthor_applies_and_lets_it_use_htcondor(tmp_path):
