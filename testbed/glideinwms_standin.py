@@ -101,28 +101,8 @@ def _check_parameter(element: ET.Element, path: str) -> None:
         raise Refused(f"Unknown parameter {path}.{unknown[0]}")
     if element.tag == "attr" and element.attrib.get("type", "string") not in _ATTR_TYPES:
         raise Refused(f"{path}: wrong attribute type {element.attrib['type']}")
-    if element.tag == "file":
-        _file_rules(element.attrib, path)
     for child in element:
         _check_parameter(child, f"{path}/{child.tag}")
-
-
-def _file_rules(file: Mapping[str, str], path: str) -> None:
-    """Raise if parameters of an executable, periodic or configuration file exclude each other."""
-
-    def is_true(name: str, default: str = "False") -> bool:
-        return file.get(name, default).lower() == "true"
-
-    runs = is_true("executable")
-    kind = file.get("type", "")
-    if not file.get("absfname"):
-        raise Refused(f"{path}: a file without absfname")
-    if runs and (not is_true("const", "True") or is_true("untar") or is_true("wrapper")):
-        raise Refused(f"{path}: an executable must be const, and neither untarred nor a wrapper")
-    if int(file.get("period", "0")) > 0 and not runs:
-        raise Refused(f"{path}: a periodic file must be executable")
-    if kind and runs != kind.startswith("run"):
-        raise Refused(f"{path}: type {kind} does not go with executable={runs}")
 
 
 def groups_of(file: Path, policies: Path) -> dict[str, Group]:
