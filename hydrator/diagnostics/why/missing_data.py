@@ -224,15 +224,16 @@ def _find_reason(
     if did in job.never_published:
         text = f"{did} is never published, by [publish] never: the job runs as in a pool without this daemon"
         return MissingReason.NEVER, text, ()
-    if group.generation is None and state.state is None:
-        hook = f"the hook there fails: {group.hook_error}" if group.hook_error else "no hook runs there"
-        text = f"the slots have no DataLocality attributes: {hook} (docs/operators/glideins.md)"
-        return MissingReason.UNHYDRATED, f"{did}: {text}", ()
     if spellings:
         text = f"{did} is written with another letter case: the catalogue has {comma_separated(spellings)}"
         return MissingReason.MISSPELT, f"{text}; names are case-sensitive", tuple(spellings)
     if state.state is None:
-        return _find_reason_of_absence(did, site, knowledge, how)
+        absence = _find_reason_of_absence(did, site, knowledge, how)
+        if group.generation is not None or absence[0] is MissingReason.NOWHERE:
+            return absence
+        hook = f"the hook there fails: {group.hook_error}" if group.hook_error else "no hook runs there"
+        text = f"the slots have no DataLocality attributes: {hook} (docs/operators/glideins.md)"
+        return MissingReason.UNHYDRATED, f"{did}: {text}", ()
     if state.state != DatasetState.AVAILABLE:
         seconds = 0 if state.as_of is None else to_unix(now) - state.as_of
         age = f", read {format_duration(seconds)} ago" if seconds > RECENT_SECONDS else ""

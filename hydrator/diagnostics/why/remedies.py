@@ -95,30 +95,34 @@ def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
 
 
 def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], group: SlotGroup, now: datetime) -> Remedy:
+    """Return the cheapest change after which the data lets *job* match *group*, and not start for nothing."""
     missing = [one for reason in reasons for one in reason.missing_datasets]
+    if job.has_wrong_key:
+        return Remedy(4, f"submit the job again: {WRONG_KEY_TODO}")
+    if any(one.reason is MissingReason.NEVER for one in missing):
+        text = f"{_submit_words(job)}: a dataset that is never published keeps no job from a slot"
+        return Remedy(4, text, is_sure=False)
     ways = []
     facts = [reason.set_facts for reason in reasons if reason.set_facts]
     is_paced = job.mode == AUTO and any(each.is_paced and each.share is not None for each in facts)
-    is_some_absent = any(one.reason is MissingReason.NOWHERE for one in missing)
+    can_be_read = not any(one.reason in _NOT_FOUND for one in missing)
     is_all_here = all(one.is_at_site for one in missing)
-    if job.has_wrong_key:
-        ways.append(Remedy(4, f"submit the job again: {WRONG_KEY_TODO}"))
-    elif is_paced and not (missing and is_all_here) and not is_some_absent:
+    if is_paced and can_be_read and not (missing and is_all_here):
         ways.append(Remedy(2, "the daemon lets the job read from elsewhere"))
-    elif not is_paced and job.any_after is not None and job.any_after > to_unix(now):
+    elif not is_paced and can_be_read and job.any_after is not None and job.any_after > to_unix(now):
         left = job.any_after - to_unix(now)
         cost = 2 if left <= _SHORT_WAIT_SECONDS else 3
         ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))
-    if not missing and job.key is not None and group.generation is not None and group.set_facts.share is None:
+    if is_all_here and group.hook_error:
+        ways.append(Remedy(4, f"the site's operator repairs the hook: {group.hook_error}"))
+    elif missing:
+        ways.append(_combine_dataset_remedies(job, missing, group))
+    elif job.key is not None and group.generation is not None and group.set_facts.share is None:
         ways.append(
             Remedy(3, "the slot ads get an entry for its datasets (in a minute or two)", is_sure=False)
         )
-    if missing:
-        ways.append(_combine_dataset_remedies(job, missing, group.site))
-    can_be_freed = job.is_bound and not (job.is_freed or job.opens_paths)
-    if missing and is_all_here and group.hook_error:
-        ways.append(Remedy(4, f"the site's operator repairs the hook: {group.hook_error}"))
-    elif can_be_freed and is_all_here and all(one.reason is not MissingReason.UNHYDRATED for one in missing):
+    can_be_freed = job.is_bound and not (job.is_freed or job.opens_paths or group.hook_error)
+    if can_be_freed and is_all_here and all(one.reason is not MissingReason.UNHYDRATED for one in missing):
         cluster = job.name.partition(".")[0]
         text = f"a queue super user runs hydrator run-anywhere {cluster}: then its data counts no more"
         ways.append(Remedy(6, text))
@@ -128,15 +132,18 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], group: SlotGroup,
 
 
 _BRING_DATA = "ask the data manager to bring the data to one site"
+_NOT_FOUND = {MissingReason.NOWHERE, MissingReason.MISSPELT, MissingReason.INVALID_NAME}
+"""Reasons for which the job would find the dataset nowhere, wherever it starts."""
 
 
-def _combine_dataset_remedies(job: JobFacts, missing: Sequence[MissingDataset], site: Site) -> Remedy:
-    """Return the changes after which the job can use all of *missing* at *site*."""
-    renamed = [one for one in missing if one.replacement]
+def _combine_dataset_remedies(job: JobFacts, missing: Sequence[MissingDataset], group: SlotGroup) -> Remedy:
+    """Return the changes after which the job can use all of *missing* at *group*."""
+    renamed = [one for one in missing if one.replacement and group.generation is not None]
     copied = {one.did: one.copy_bytes for one in missing if one.copy_bytes is not None}
-    ways = [_dataset_remedy(job, one) for one in missing if not one.replacement and one.did not in copied]
+    others = (one for one in missing if one not in renamed and one.did not in copied)
+    ways = [_dataset_remedy(job, one) for one in others]
     if copied:
-        ways.append(_copy_remedy(job, copied, site))
+        ways.append(_copy_remedy(job, copied, group.site))
     if renamed:
         names = shorten_list([f"{one.replacement} instead of {one.did}" for one in renamed])
         cost = 4 if all(one.reason is MissingReason.MISSPELT for one in renamed) else 9
@@ -170,14 +177,8 @@ def _dataset_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
     """
     did, is_there = missing.did, missing.state == DatasetState.AVAILABLE
     match missing.reason:
-        case MissingReason.NOWHERE | MissingReason.MISSPELT if missing.similar_names:
-            text = f"{_submit_words(job)} with {missing.similar_names[0]} instead of {did}"
-            return Remedy(11, text, is_sure=False)
-        case MissingReason.NOWHERE | MissingReason.INVALID_NAME:
-            text = f"{_submit_words(job)} with a dataset name that exists"
-            if len(job.datasets) > 1:
-                text += ", or without it (hydrator submit rapthor: --skip-absent, or --at-least 0.9)"
-            return Remedy(11, text, is_sure=False)
+        case reason if reason in _NOT_FOUND:
+            return _not_found_remedy(job, missing)
         case MissingReason.CASE_COLLISION:
             text = f"the data manager renames {did}, or the dataset whose name differs in letter case only"
             return Remedy(10, text, is_sure=is_there)
@@ -188,10 +189,26 @@ def _dataset_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
         case MissingReason.OVER_BUDGET:
             text = "the operator makes room in the site's ad, by fewer pins or patterns"
             return Remedy(8, text, is_sure=is_there)
+        case MissingReason.STALE if (job.max_age_seconds or 0) <= 0:
+            return Remedy(5, f"{_submit_words(job)}: its DataLocalityMaxAge accepts no fact", is_sure=False)
         case MissingReason.STALE | MissingReason.UNSEEN:
             return Remedy(5, f"the daemon gets fresh facts about {did}", is_sure=False)
         case _:
             return _state_remedy(job, missing)
+
+
+def _not_found_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
+    did, submit = missing.did, _submit_words(job)
+    if missing.similar_names:
+        return Remedy(11, f"{submit} with {missing.similar_names[0]} instead of {did}", is_sure=False)
+    text = f"{submit} with a dataset name that exists, or"
+    if missing.missing_bytes is not None:  # a catalogue has the name
+        text = f"ask the data manager why no site has {did}, or {submit}"
+    if len(job.datasets) == 1:
+        text = text.rpartition(", or")[0]
+    else:
+        text += " without it (hydrator submit rapthor: --skip-absent, or --at-least 0.9)"
+    return Remedy(11, text, is_sure=False)
 
 
 def _state_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:

@@ -50,6 +50,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.model import Provenance as Catalogued
 from hydrator.domain.text import format_duration
+from hydrator.reconcile.demand import WRONG_KEY_TODO
 from hydrator.staging.overview import explain_for_job
 from hydrator.wiring import system_clock
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
@@ -424,6 +425,62 @@ def test_no_site_is_promised_where_nobody_knows_the_data(state):
     known = beliefs(CAM={L1: fact(state)}) if state else beliefs(unseen={L1: "timeout"})
     answer = why(slots(MISSING), known=known)
     assert answer.remedy == f"the daemon gets fresh facts about {L1}"
+
+
+RENAME = "submit the job again with a dataset name that exists"
+
+
+@pytest.mark.parametrize(
+    ("job", "group", "known", "remedy"),
+    [
+        pytest.param(
+            {"mode": "wait", "any_after": to_unix(NOON + MINUTE)},
+            {},
+            {"CAM": {}},
+            RENAME,
+            id="wait, no such name",
+        ),
+        pytest.param({}, {"generation": None}, {"CAM": {}}, RENAME, id="no hook, no such name"),
+        pytest.param(
+            {},
+            {"generation": None},
+            {"CAM": {L2: fact(DatasetState.AVAILABLE)}, "more": {"similar_names": {L1: (L2,)}}},
+            f"submit the job again with {L2} instead of {L1}",
+            id="no hook, another name",
+        ),
+        pytest.param(
+            {},
+            {},
+            {"CAM": {}, "sizes": {L1: 1}},
+            f"ask the data manager why no site has {L1}",
+            id="name only",
+        ),
+        pytest.param(
+            {"key": "lofar:@l2@"},
+            {},
+            {"CAM": {L1: fact(DatasetState.STAGING)}},
+            f"submit the job again: {WRONG_KEY_TODO} (then the job matches at CAM)",
+            id="wrong key",
+        ),
+        pytest.param(
+            {},
+            {"hook_error": "401"},
+            {"CAM": {L1: fact(DatasetState.AVAILABLE)}},
+            "the site's operator repairs the hook: 401 (then the job matches at CAM)",
+            id="hook fails",
+        ),
+        pytest.param(
+            {"never_published": (L1,)},
+            {},
+            {"CAM": {}},
+            "submit the job again: a dataset that is never published keeps no job from a slot",
+            id="private",
+        ),
+    ],
+)
+def test_remedy_is_one_that_can_work(job, group, known, remedy):
+    group = slots(MISSING, told=SlotDatasetState(False), **group)
+    assert why(group, known=beliefs(**known), **job).remedy == remedy
 
 
 def test_remedy_is_for_all_datasets_that_a_site_lacks():
