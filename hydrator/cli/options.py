@@ -3,6 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -31,6 +32,23 @@ RefuseOption = Annotated[
         help="If no site has all data of a job now, submit nothing and exit with status 3.",
     ),
 ]
+
+
+def number_option(kind: type[int] | type[float], least: float, most: float, unit: str, help_text: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """Build an option for a number of *unit*, which may be empty, from *least* to *most*.
+
+    Typer's own messages about numbers would be those of Pydantic.
+    """
+
+    def parse(value: str | float) -> float:
+        with suppress(ValueError):
+            number = kind(value)
+            if least <= number <= most:  # nan is not
+                return number
+        whole, of_unit = "whole " if kind is int else "", f" of {unit}" if unit else ""
+        raise typer.BadParameter(f"give a {whole}number{of_unit} from {least} to {most}, not {value!r:.100}")
+
+    return typer.Option(parser=parse, metavar=unit.upper() or "NUMBER", help=help_text)
 
 
 def read_typed(text: str | None) -> str | None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, command_of
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, command_of, number_option
 from hydrator.cli.output.new_files import write_new_file
 from hydrator.cli.output.printing import print_problems
 from hydrator.domain.errors import ConfigError
@@ -51,6 +51,7 @@ _OPTIONAL_KEYS: Mapping[str, Sequence[str]] = {
 }
 """Keys for which ``hydrator init`` has options, but does not ask."""
 _LINK_QUESTION = "What jobs at other sites can together read from one site, in Gb/s"
+_LINK_OPTION = number_option(float, 0.001, 100_000, "Gb/s", f"{_LINK_QUESTION}; asked if not given.")
 _WHEN_IT_PAYS = (
     "it pays where links are busy: bytes of a job / uplink (bytes/s) / seconds it computes x cores of the"
     " pool / 12: at 0.05 little changes, at 0.5 a pool is 1.4 times as fast; see docs/operators/placement.md"
@@ -100,9 +101,7 @@ class InitOptions:
     site_capabilities: Annotated[
         str | None, typer.Option(help="For dmapi: URL of SKA's Site Capabilities, to map storage to sites.")
     ] = None
-    gbit_per_second: Annotated[float | None, typer.Option(help=f"{_LINK_QUESTION}; asked if not given.")] = (
-        None
-    )
+    gbit_per_second: Annotated[float | None, _LINK_OPTION] = None
     state_dir: Annotated[str, typer.Option(help="Folder of what must survive a restart.")] = DEFAULT_STATE_DIR
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False
 
@@ -160,7 +159,7 @@ def _build_sections(options: InitOptions) -> dict[str, Any]:
     }
     gbit_per_second = options.gbit_per_second
     if gbit_per_second is None and not options.is_quiet:
-        gbit_per_second = typer.prompt(_LINK_QUESTION, default=1.0)
+        gbit_per_second = typer.prompt(_LINK_QUESTION, default=1.0, value_proc=_LINK_OPTION.parser)
     if gbit_per_second is not None:
         sections["network"] = {"default_gbit_per_second": gbit_per_second}
     if state_dir != DEFAULT_STATE_DIR:  # another daemon may publish its ads in the default folder

@@ -74,8 +74,9 @@ def report(
 
     The command reads the jobs' own records from the histories of the schedds. Exits 1 if one is incomplete.
     """
-    settings, now = load(config), system_clock()
+    now = system_clock()
     oldest = parse_since(since, now)
+    settings = load(config)
     with (
         show_progress("querying the histories of the schedds", has_steps=True) as bar,
         closing(build_job_history(settings, system_clock, bar)) as history,
@@ -101,7 +102,7 @@ def parse_since(text: str, now: datetime) -> datetime:
     except (ValueError, OverflowError):
         pass
     formats = "give a time span like 90m, 6h or 2d, or a time in the past like 2026-11-21T12:00:00Z"
-    raise ConfigError([f"--since {text!r}: {formats}"])
+    raise ConfigError([f"--since {text!r:.100}: {formats}"])
 
 
 def find_problems(schedds: tuple[ScheddHistory, ...]) -> list[str]:

@@ -113,6 +113,33 @@ def test_wrong_option_or_missing_configuration_exits_2_without_traceback(tmp_pat
     assert "give a configuration with --config; a user writes five lines" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "wanted"),
+    [
+        ("submit rapthor x", "--max-wait", "give a whole number of seconds from 0 to 99999999"),
+        ("submit rapthor x", "--expected-time", "give a whole number of seconds from 1 to 99999999"),
+        ("submit rapthor x", "--cpus", "give a whole number of cores from 1 to 4096"),
+        ("submit rapthor x", "--memory-gb", "give a number of GB from 0.001 to 65536"),
+        ("submit rapthor x", "--disk-gb", "give a number of GB from 0.001 to 1000000"),
+        ("submit rapthor x", "--at-least", "give a number from 0 to 1"),
+        (
+            "init -y --catalogue file --path x",
+            "--gbit-per-second",
+            "give a number of Gb/s from 0.001 to 100000",
+        ),
+        ("report", "--since", "give a time span like 90m, 6h or 2d, or a time in the past"),
+    ],
+)
+@pytest.mark.parametrize("typed", ["", "abc", "nan", "inf", "70%", "1h30", "-1", "1e308", "9" * 5000])
+def test_number_or_time_that_an_option_cannot_take_is_one_sentence(tmp_path, command, option, wanted, typed):
+    done = run(*command.split(), option, typed, cwd=tmp_path)
+    *usage, sentence = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not usage or usage[0].startswith("Usage: hydrator ")
+    assert all(part in sentence for part in (option, wanted, repr(typed)[:90]))
+    assert len(sentence) < 300
+
+
 @pytest.mark.parametrize("typed", ["UK\nDE", "UK" * 50_000], ids=["two lines", "long"])
 def test_problem_with_a_typed_text_is_one_line(started, typed):
     done = run("sites", typed, "-c", started)

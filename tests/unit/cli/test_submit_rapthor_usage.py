@@ -45,13 +45,6 @@ def test_option_that_no_job_can_have_is_rejected_with_one_sentence(host, options
     assert told in output
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("--cpus", "99999"), ("--memory-gb", "inf"), ("--disk-gb", "1e308")]
-)
-def test_resource_that_no_machine_has_is_rejected(host, option, value):
-    assert any("less than or equal to" in line for line in host.refusal("L1.ms", option, value))
-
-
 def test_job_folder_skips_a_name_that_exists(tmp_path):
     (tmp_path / "x.run").symlink_to("nowhere")
     (tmp_path / "x-2.run").write_text("a file")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, RefuseOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, RefuseOption, number_option
 from hydrator.config import Settings
 from hydrator.domain.ads.expressions import Mode
 from hydrator.submit.bindings import MAX_SECONDS
@@ -41,20 +41,20 @@ class RapthorOptions:
     ] = None
     max_wait: Annotated[
         int | None,
-        typer.Option(min=0, max=MAX_SECONDS, help="Seconds to wait for the data, with --mode wait and auto."),
+        number_option(
+            int, 0, MAX_SECONDS, "seconds", "Time to wait for the data, with --mode wait and auto."
+        ),
     ] = None
     expected_time: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=MAX_SECONDS, help="Seconds that you expect the run to take at a site with its data."
-        ),
+        number_option(int, 1, MAX_SECONDS, "seconds", "Run time that you expect at a site with the data."),
     ] = None
     name: Annotated[
         str | None, typer.Option(help="Name of the run; default: the parset's name and the time.")
     ] = None
-    cpus: Annotated[int | None, typer.Option(min=1, max=4096, help="Cores.")] = None
-    memory_gb: Annotated[float | None, typer.Option(min=0.001, max=65_536, help="Memory.")] = None
-    disk_gb: Annotated[float | None, typer.Option(min=0.001, max=1_000_000, help="Scratch space.")] = None
+    cpus: Annotated[int | None, number_option(int, 1, 4096, "cores", "Cores.")] = None
+    memory_gb: Annotated[float | None, number_option(float, 0.001, 65_536, "GB", "Memory.")] = None
+    disk_gb: Annotated[float | None, number_option(float, 0.001, 1_000_000, "GB", "Scratch space.")] = None
     container: Annotated[
         str | None, typer.Option(help="Container image, as in container_image of a submit file.")
     ] = None
@@ -86,8 +86,8 @@ class RapthorOptions:
     ] = False
     at_least: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, help="As --skip-absent, if this share of the measurement sets, 0 to 1, is left."
+        number_option(
+            float, 0, 1, "", "As --skip-absent, if this share of the measurement sets, 0 to 1, is left."
         ),
     ] = None
     refuse_nowhere: RefuseOption = False
