@@ -19,7 +19,7 @@ from hydrator.domain.errors import CatalogueError, ConfigError, HydratorError, P
 from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
-from hydrator.domain.text import matches_any
+from hydrator.domain.text import matches_any, mentions_any
 from hydrator.reconcile.state import DatasetChange
 from hydrator.server.app import Sources
 from hydrator.server.http_server import HttpServer
@@ -249,12 +249,17 @@ def explain_job(
             explain_staging=(lambda dids, _: explain_for_job(staging, dids, now)) if staging else None,
         )
         result = ask_job(query, cluster, proc, schedd)
-        _check_names(result, settings.publish.never)
         failures = [RenderedAnswer(tuple(map(_hide, result.failures)))] if result.failures else []
-        return [*render_result(result, _hide), *failures]
+        answers = [*render_result(result, _hide), *failures]
+        _check_names(result, answers, settings.publish.never)
+        return answers
 
 
-def _check_names(result: WhyResult, never: tuple[str, ...]) -> None:
-    """Raise ConfigError if a job in *result* has a dataset that matches *never*: many can read the page."""
-    if any(matches_any(did, never) for answer in result.answers for did in answer.job.datasets):
+def _check_names(result: WhyResult, shown: Sequence[RenderedAnswer], never: tuple[str, ...]) -> None:
+    """Raise ConfigError if a job in *result*, or a text of the page, names a dataset that matches *never*.
+
+    Many can read the page. A name may also be in the job's requirements, or in a list that is no list.
+    """
+    dids = (did for answer in result.answers for did in answer.job.datasets)
+    if any(matches_any(did, never) for did in dids) or mentions_any(str(shown), never):
         raise ConfigError(["the job names a dataset that is never published: run hydrator why as its owner"])

@@ -173,6 +173,17 @@ def matches_any(text: str, patterns: tuple[str, ...]) -> bool:
     return bool(patterns) and _compile_globs(patterns).match(text) is not None
 
 
+def mentions_any(text: str, patterns: tuple[str, ...]) -> bool:
+    """Return True if a name in *text*, also one with the marks of a key, matches one of the *patterns*.
+
+    >>> mentions_any("job 7 names x:L1, y:@L2: it waits", ("y:L?",))
+    True
+    """
+    both = " ".join((text, re.sub("@(.)", r"\1", text)))
+    words = re.split(r"(?:\\\w|[^\w.:/@=+~-])+", both)
+    return any(matches_any(each, patterns) for word in words for each in (word, word.rstrip(".:")))
+
+
 @lru_cache(maxsize=16)
 def _compile_globs(patterns: tuple[str, ...]) -> re.Pattern[str]:
     # fnmatch writes a regular expression that does not backtrack over more than one star

@@ -9,7 +9,6 @@ site answers for other lists with the key, and for none of two lists of a cluste
 where their data is not.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from hydrator.domain.ads.dataset_sets import SetKey, fits, hash_key, is_cluster_key, names_of, set_key
+from hydrator.domain.ads.dataset_sets import SetKey, fits, hash_key, is_cluster_key, set_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     MAX_DID_CHARS,
@@ -31,7 +30,7 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.redaction import escape_unprintable
-from hydrator.domain.text import format_count, matches_any, shorten_list
+from hydrator.domain.text import format_count, matches_any, mentions_any, shorten_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ def build_demand(
     merged: dict[tuple[tuple[Did, ...], str | None], DemandEntry] = {}
     for old in entries:
         key = SetKey(old.key) if lists.get(old.key) == old.dids else None
-        if key is None and not _has_name(old.key, never):
+        if key is None and not mentions_any(old.key, never):
             wrong_keys[old.key] += old.jobs
         other = merged.get((old.dids, key))
         merged[old.dids, key] = DemandEntry(
@@ -131,7 +130,9 @@ def build_demand(
     pinned = [_single_entry(did, Origin.PIN, now) for did in sorted(set(pins))]
     matched = [_single_entry(did, Origin.PATTERN, now) for did in sorted(matches)]
     named = [one for one in (*pinned, *matched) if not matches_any(one.dids[0], never)]
-    rejected_texts = {text: why for text, why in memory.rejected_texts.items() if not _has_name(text, never)}
+    rejected_texts = {
+        text: why for text, why in memory.rejected_texts.items() if not mentions_any(text, never)
+    }
     return Demand(
         tuple(sorted([*named, *merged.values()], key=_priority_key)),
         rejected_texts,
@@ -139,12 +140,6 @@ def build_demand(
         never,
         {key: hash_key(lists[key]) if key in lists else None for key in wrong_keys},
     )
-
-
-def _has_name(text: str, patterns: tuple[str, ...]) -> bool:
-    """Return True if a name in *text*, of which a user made a name or a key, matches one of *patterns*."""
-    parts = (text, *names_of(text), *re.split(r"[^\w.:/@=+~-]+", text))
-    return any(matches_any(part, patterns) for part in parts)
 
 
 WRONG_KEY_TODO = "without DataLocalityKey and DataLocalityTransformed; a long list by hydrator submit"

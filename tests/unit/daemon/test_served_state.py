@@ -23,7 +23,7 @@ from hydrator.daemon.runtime import Machine
 from hydrator.diagnostics.overview.saved import Reload
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.errors import CatalogueError
+from hydrator.domain.errors import CatalogueError, ConfigError
 from hydrator.domain.model import (
     DaemonKnowledge,
     DatasetState,
@@ -340,3 +340,20 @@ def test_a_job_is_explained_with_the_facts_of_the_last_cycle(cycles, monkeypatch
     assert after.snapshot.sites[CAM].facts[L1].state is DatasetState.AVAILABLE
     assert after.dids_without_room == {CAM: {L1}}
     assert (after.now, after.lists_of_wrong_keys) == (NOON, {"x": None})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'RequiredDatasets is no list of strings: { "embargo:A",5 }',
+        'requirements: member("own:L1",TARGET.AvailableDatasets)',
+        "x:L1\nembargo:A",
+        "the key x:@L1,own:@L1.",
+    ],
+)
+def test_a_page_of_a_job_with_a_name_that_is_never_published_is_refused(cycles, monkeypatch, text):
+    cycles.context.settings = Settings(publish={"never": ["embargo:*", "own:L?"]})
+    monkeypatch.setattr(http_frontend, "ask_job", lambda *_: WhyResult((), others=text))
+    with pytest.raises(ConfigError, match="a dataset that is never published") as caught:
+        http_frontend.explain_job(cycles.context, 7, None, None)
+    assert "L1" not in str(caught.value)
