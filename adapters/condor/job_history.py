@@ -135,7 +135,7 @@ class HistoryRounds(ScheddRounds):
         self._site_attributes = site_attributes
         self._max_jobs, self._max_history_jobs = max_jobs, max_history_jobs
         self._begin_at = clock()
-        self._last_job_ids: dict[str, str] = {}
+        self._last_job_ids: dict[str, str | None] = {}
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
         """Return, by schedd, the jobs that ended after *ended_after*.
@@ -180,10 +180,12 @@ class HistoryRounds(ScheddRounds):
         """
         last = self._last_job_ids.get(schedd)
         # the newest job of any age: if no job ended lately, each call would read the jobs of 11 days again
-        newest = [] if last else self._client.outcomes(schedd, 0, (), max_jobs=1)
+        is_first = schedd not in self._last_job_ids
+        newest = self._client.outcomes(schedd, 0, (), max_jobs=1) if is_first else []
         ended = self._query_outcomes(schedd, self._begin_at - FIRST_PERIOD, last)
         for buffer in self._buffers:
             buffer.add({schedd: ended.jobs})
+        self._last_job_ids.setdefault(schedd, None)
         if (known := ended.jobs or newest) and isinstance(job := known[0]["GlobalJobId"], str):
             self._last_job_ids[schedd] = job
         jobs = tuple(job for job in ended.jobs if not self._has_ended_before_start(job))

@@ -360,12 +360,14 @@ def test_first_history_has_the_reports_of_a_day_and_the_jobs_since_the_start():
     assert [job["GlobalJobId"] for job in reports.take()] == ["s#0", "s#1"]
 
 
-def test_schedd_where_no_job_ended_lately_is_not_read_again_to_its_older_jobs():
+@pytest.mark.parametrize("old_count", [0, 100])
+def test_schedd_where_no_job_ended_lately_is_not_read_again_to_its_older_jobs(old_count):
     pool = Pool(well=1)
-    pool.history = ended_jobs(*range(-200_000, -200_100, -1))
+    pool.history = ended_jobs(*range(-200_000, -200_000 - old_count, -1))
     history = HistoryRounds(pool.client(), lambda: NOON, ())
     history.read_newly_ended_jobs()
     for jobs in [(), ("new",), ()]:
         pool.history = [*({**ended_jobs(5)[0], "GlobalJobId": job} for job in jobs), *pool.history]
         (answer,) = history.read_newly_ended_jobs().values()
         assert (tuple(job["GlobalJobId"] for job in answer.jobs), pool.examined) == (jobs, len(jobs))
+    assert len(pool.asked) == 2 + 3, "the newest job of any age is looked for once"
