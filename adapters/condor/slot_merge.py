@@ -178,7 +178,20 @@ class SlotMerger:
 
         Remove the attributes of sites for which *is_retired* is true. Return the result by collector.
         """
-        return self._run_at_collectors(lambda collector: self._merge_at(collector, ads, is_retired))
+        results: dict[str, MergeResult] = {}
+        try:
+            collectors = self._client.collectors()
+        except PoolError as error:
+            return {"": MergeResult(error=str(error))}
+        for collector in sorted(collectors, key=lambda one: (one in self._failed_collectors, one)):
+            try:
+                results[collector] = self._merge_at(collector, ads, is_retired)
+            except (PoolError, ConfigError) as error:
+                results[collector] = MergeResult(error=str(error))
+            if self._close_event.is_set():
+                return {}
+        self._failed_collectors = {collector for collector, result in results.items() if result.error}
+        return results or {"": MergeResult(error="no collector is configured (COLLECTOR_HOST)")}
 
     def _merge_at(
         self, collector: str, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
@@ -187,32 +200,12 @@ class SlotMerger:
         if not answer.is_allowed:
             denial = answer.reason or describe_denial(str(answer.identity), str(answer.method))
             return MergeResult(error=f"collector {collector}: {denial}; {MERGE_ADVICE}")
-        slots = self._query_slots(collector)
+        rows = self._client.slots([*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT, collector)
+        slots = parse_slots(rows, self._site_attributes)
         to_withdraw = select_slots_to_withdraw(slots, ads, is_retired)[: self._max_slots]
         due = select_due_slots(slots, ads)[: self._max_slots]
         withdrawn_count = self._send_merges(collector, slots, to_withdraw, {})
         return MergeResult(self._send_merges(collector, slots, due, ads), withdrawn_count)
-
-    def _run_at_collectors(self, work: Callable[[str], MergeResult]) -> Mapping[str, MergeResult]:
-        """Run *work* at every collector, even if another collector fails; return the results by collector."""
-        results: dict[str, MergeResult] = {}
-        try:
-            collectors = self._client.collectors()
-        except PoolError as error:
-            return {"": MergeResult(error=str(error))}
-        for collector in sorted(collectors, key=lambda one: (one in self._failed_collectors, one)):
-            try:
-                results[collector] = work(collector)
-            except (PoolError, ConfigError) as error:
-                results[collector] = MergeResult(error=str(error))
-            if self._close_event.is_set():
-                return {}
-        self._failed_collectors = {collector for collector, result in results.items() if result.error}
-        return results or {"": MergeResult(error="no collector is configured (COLLECTOR_HOST)")}
-
-    def _query_slots(self, collector: str) -> list[Slot]:
-        ads = self._client.slots([*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT, collector)
-        return parse_slots(ads, self._site_attributes)
 
     def _send_merges(
         self,

@@ -80,6 +80,12 @@ def read_plain(ad: Any, attribute: str) -> Any:
     return None
 
 
+def read_text(ad: Any, attribute: str, max_length: int = MAX_MISS_CHARS) -> str | None:
+    """Return a text that a job's owner can set; None if it is too long, or not a plain literal."""
+    value = read_plain(ad, attribute)
+    return value if isinstance(value, str) and len(value) <= max_length else None
+
+
 def read_strings(ad: Any, attribute: str) -> list[str]:
     """Return the strings in a list attribute. The value is untrusted: any job's owner can set it."""
     value = read_plain(ad, attribute)

@@ -37,6 +37,7 @@ from .library import (
     job_order,
     read_plain,
     read_strings,
+    read_text,
 )
 
 IDLE, REMOVED, COMPLETED, HELD = 1, 3, 4, 5  # JobStatus
@@ -172,7 +173,7 @@ class LoadCalls(Bindings):
             if status == IDLE:
                 self._count(idle, ad)
             if self._names(ad):
-                user, is_held = self._user(ad), status == HELD
+                user, is_held = read_text(ad, "User") or "", status == HELD
                 row = {"queued": datasets, "user": user, "job_count": 0, "example": "", "is_held": is_held}
                 row = needs.setdefault((key, user, read_plain(ad, "AutoClusterId"), status), row)
                 row["job_count"] += count
@@ -223,12 +224,8 @@ class LoadCalls(Bindings):
         found = re.match(r"\d+\.\d+", str(self.scalar(ad, "JobIds")))
         return found[0] if found else ""
 
-    def _user(self, ad: Any) -> str:
-        user = read_plain(ad, "User")
-        return user if isinstance(user, str) else ""
-
     def _count(self, rows: dict[tuple[Any, ...], int], ad: Any) -> None:
-        group = (read_key(ad), self._run(ad), *self._needs(ad))
+        group = (read_key(ad), _run_of(ad), *self._needs(ad))
         rows[group] = rows.get(group, 0) + (self.scalar(ad, "JobCount") or 1)
 
     def _add_start(
@@ -240,12 +237,11 @@ class LoadCalls(Bindings):
         started_at = read_plain(ad, "JobCurrentStartDate")
         if not is_number(started_at):
             return
-        sites = (read_plain(ad, name) for name in machine_attributes)
-        site = next((value for value in sites if isinstance(value, str) and value), None)
+        site = next(filter(None, (read_text(ad, name) for name in machine_attributes)), None)
         slot = _slot_of(read_plain(ad, "RemoteHost"))
-        offer = read_plain(ad, contract.START_RECORD)
-        offer = offer if isinstance(offer, str) and len(offer) <= MAX_OFFER_LENGTH else None
-        group = read_key(ad), self._user(ad), self._run(ad), offer, site, None if site else slot
+        offer = read_text(ad, contract.START_RECORD, MAX_OFFER_LENGTH)
+        user = read_text(ad, "User") or ""
+        group = read_key(ad), user, _run_of(ad), offer, site, None if site else slot
         rows.setdefault(group, []).append(int(started_at))
 
     def _needs(self, ad: Any) -> tuple[Any, ...]:
@@ -268,7 +264,7 @@ class LoadCalls(Bindings):
         starts = [(read_plain(ad, "JobCurrentStartDate"), ad) for ad in jobs]
         for _, ad in sorted(starts, key=lambda pair: -pair[0] if is_number(pair[0]) else 0):
             if MISSES_ATTRIBUTE in ad or READS_ATTRIBUTE in ad:
-                counts[user := self._user(ad)] += 1
+                counts[user := read_text(ad, "User") or ""] += 1
                 if counts[user] <= MAX_REPORTS_OF_USER and len(rows) < MAX_REPORTS:
                     rows.append(self._report_row(ad))
         return rows
@@ -279,15 +275,10 @@ class LoadCalls(Bindings):
         reads = read_strings(ad, READS_ATTRIBUTE)[:MAX_READS_OF_JOB]
         return {
             "GlobalJobId": self.scalar(ad, "GlobalJobId"),
-            "User": self._user(ad),
+            "User": read_text(ad, "User") or "",
             "misses": [text[:MAX_MISS_CHARS] for text in misses],
             "reads": [text[:MAX_READ_CHARS] for text in reads],
         }
-
-    @staticmethod
-    def _run(ad: Any) -> str | None:
-        run = read_plain(ad, contract.WORKFLOW_RUN)
-        return run if isinstance(run, str) and 0 < len(run) <= MAX_RUN_LENGTH else None
 
     def _names(self, ad: Any) -> tuple[str, ...]:
         """Return the strings of RequiredDatasets; nothing for any other value, which no slot can satisfy."""
@@ -303,6 +294,10 @@ class LoadCalls(Bindings):
             return names
         text = expression_text(ad, "RequiredDatasets")
         return () if text.lower() == "undefined" else (f"RequiredDatasets = {text}",)
+
+
+def _run_of(ad: Any) -> str | None:
+    return read_text(ad, contract.WORKFLOW_RUN, MAX_RUN_LENGTH) or None
 
 
 def read_key(ad: Any) -> str | None:
