@@ -19,7 +19,8 @@ from hydrator.config import Settings
 from hydrator.domain.model import DatasetState, Replica, Site, SiteAd, from_unix
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.state import ReconcileState
-from hydrator.server.app import Sources, build_app
+from hydrator.server.app import build_app
+from hydrator.server.handlers import Sources
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from testbed.pool import Pool, SiteSpec

@@ -12,7 +12,8 @@ from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import build_view
-from hydrator.server.app import Sources, build_app
+from hydrator.server.app import build_app
+from hydrator.server.handlers import Sources
 from hydrator.server.view import ServerState
 
 from .material import NOW, dids, wants

@@ -6,7 +6,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from hydrator.server.app import Sources, build_app
+from hydrator.server.app import build_app
+from hydrator.server.handlers import Sources
 from hydrator.server.http_server import HttpServer, TlsCertificate
 from hydrator.server.limits import ConnectionLimiter
 from hydrator.server.view import ServerState

@@ -21,7 +21,7 @@ from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any, mentions_any
 from hydrator.reconcile.state import DatasetChange
-from hydrator.server.app import Sources
+from hydrator.server.handlers import Sources
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import explain_for_job

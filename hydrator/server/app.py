@@ -5,7 +5,7 @@ The app cannot change the state: it only gets a function that returns the presen
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -17,32 +17,11 @@ from starlette.routing import Route
 from hydrator.server.middleware import HttpMetrics
 
 from .auth import Role, TokenAuthenticator
-from .handlers import AdRoute, DatasetFinder, StateGetter, StateRoutes
+from .handlers import AdRoute, Sources, StateRoutes
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH
-from .pages.routes import ChangeReader, ClusterReader, JobExplainer, PageRoutes
+from .pages.routes import PageRoutes
 from .responses import error_response
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The functions that the server gets its answers from.
-
-    Attributes:
-        get_state: returns the present state.
-        get_version: returns a value whose text changes with the content of the pages. It must be cheap.
-        explain_job: explains why a job is idle, to clients with a token; None for no such page.
-        read_changes: returns the last changes of a site's ad, newest first, each with its time.
-        read_cluster: reads the jobs of a cluster, for their page; None if the daemon asks no schedds.
-        find_datasets: searches the catalogues by patterns.
-    """
-
-    get_state: StateGetter
-    get_version: Callable[[], object] = lambda: None
-    explain_job: JobExplainer | None = None
-    read_changes: ChangeReader = lambda _site: ()
-    read_cluster: ClusterReader | None = None
-    find_datasets: DatasetFinder = lambda _patterns: ()
 
 
 def build_app(
@@ -60,14 +39,10 @@ def build_app(
         authenticator: decides which token may use which route.
         policy: the limits of requests.
     """
-    get_state = sources.get_state
-    explain_job = sources.explain_job if authenticator else None
     policy = policy or RequestPolicy()
-    pages = PageRoutes(
-        get_state, sources.get_version, explain_job, sources.read_changes, sources.read_cluster
-    )
-    state = StateRoutes(get_state, registry, sources.find_datasets)
-    ad_route = AdRoute(get_state, is_public=authenticator is None)
+    pages = PageRoutes(sources if authenticator else replace(sources, explain_job=None))
+    state = StateRoutes(sources, registry)
+    ad_route = AdRoute(sources.get_state, is_public=authenticator is None)
 
     def guarded(path: str, answer: Callable[[Request], object], role: Role = Role.READ) -> Route:
         """Return a route that requires a token with *role*."""

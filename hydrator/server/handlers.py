@@ -5,7 +5,7 @@ Async handlers run in the event loop; the other handlers run in threads.
 
 import difflib
 import gzip
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -17,10 +17,13 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.ads.dataset_sets import can_be_key
 from hydrator.domain.errors import BadDid, CatalogueError
-from hydrator.domain.model import DaemonKnowledge, Did, Site, SiteAd, parse_did, to_unix
+from hydrator.domain.model import DaemonKnowledge, Did, Site, SiteAd, Unseen, parse_did, to_unix
+from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.text import group_pairs
+from hydrator.reconcile.state import DatasetChange
 from hydrator.server.limits import QuestionQueue
 from hydrator.server.middleware import can_see_all_sites, client_of
 from hydrator.server.responses import HttpError, accepts_gzip, bytes_response, json_response
@@ -37,6 +40,35 @@ StateGetter = Callable[[], ServerState]
 
 DatasetFinder = Callable[[Collection[str]], Collection[Did]]
 """Searches the catalogues by patterns: :func:`hydrator.daemon.http_frontend.find_datasets`."""
+
+
+ChangeReader = Callable[[Site], Sequence[DatasetChange]]
+"""Returns the last changes of a site's ad, newest first."""
+JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
+"""Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
+ClusterReader = Callable[[int, str | None], Mapping[str, ClusterJobs | Unseen]]
+"""Reads the jobs of a cluster, at all schedds or at one; returns schedds with jobs and silent ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The functions that the server gets its answers from.
+
+    Attributes:
+        get_state: returns the present state.
+        get_version: returns a value whose text changes with the content of the pages. It must be cheap.
+        explain_job: explains why a job is idle, to clients with a token; None for no such page.
+        read_changes: returns the last changes of a site's ad, newest first, each with its time.
+        read_cluster: reads the jobs of a cluster, for their page; None if the daemon asks no schedds.
+        find_datasets: searches the catalogues by patterns.
+    """
+
+    get_state: StateGetter
+    get_version: Callable[[], object] = lambda: None
+    explain_job: JobExplainer | None = None
+    read_changes: ChangeReader = lambda _site: ()
+    read_cluster: ClusterReader | None = None
+    find_datasets: DatasetFinder = lambda _patterns: ()
 
 
 MAX_NAME_COMPARED: Final = 200
@@ -149,7 +181,7 @@ class AdRoute:
 def _ad_not_found(state: ServerState, site: Site, *, can_see_all_sites: bool) -> HttpError:
     """Return a 404 error. Before the first complete state, return a 503 error: then the hook asks again."""
     if state.not_ready_reason is not None:
-        return HttpError(503, "not ready", state.not_ready_reason, {"ready": False})
+        return HttpError(503, "not ready", state.not_ready_reason)
     similar = find_similar_sites(site, state.ads.keys()) if can_see_all_sites else []
     hint = f"did you mean {', '.join(map(repr, similar))}?" if similar else "GET /v1/sites lists all sites"
     detail = f"no ad for site {site[:MAX_NAME_COMPARED]!r}; {hint}"
@@ -174,35 +206,33 @@ class StateRoutes:
     """Routes that show the state of the server to programs.
 
     Attributes:
-        get_state: returns the present state.
+        sources: the functions that the routes get their answers from.
         registry: the metrics to expose.
-        find_datasets: searches the catalogues.
         queue: the searches that run or wait.
     """
 
-    get_state: StateGetter
+    sources: Sources
     registry: CollectorRegistry
-    find_datasets: DatasetFinder
     queue: QuestionQueue = field(
         default_factory=lambda: QuestionQueue("the daemon searches the catalogues for others")
     )
 
     def sites(self, request: Request) -> Response:
         """List every site that has an ad."""
-        state = self.get_state()
+        state = self.sources.get_state()
         rows = [site for site in view_sites(state) if site.generation is not None]
         return _answer(request, state, sites=rows)
 
     def datasets(self, request: Request) -> Response:
         """List the datasets in `did=…&did=…`."""
         dids = parse_dids(request.scope["query_string"])
-        state = self.get_state()
+        state = self.sources.get_state()
         return _answer(request, state, datasets=view_datasets(state, _knowledge_of(state), sorted(dids)))
 
     def sets(self, request: Request) -> Response:
         """List the sets of datasets that queued jobs need; with `key=…&key=…`, only these sets."""
         keys = parse_set_keys(request.scope["query_string"])
-        state = self.get_state()
+        state = self.sources.get_state()
         knowledge = _knowledge_of(state)
         reason = knowledge.no_openings_reason
         wrong = {key: of for key, of in knowledge.lists_of_wrong_keys.items() if not keys or key in keys}
@@ -213,10 +243,10 @@ class StateRoutes:
         """List the datasets in the catalogues that match `match=…&match=…` (`*`, `?`, `[…]`)."""
         patterns = parse_patterns(request.scope["query_string"])
         try:
-            names = self.queue.ask(client_of(request.scope), lambda: self.find_datasets(patterns))
+            names = self.queue.ask(client_of(request.scope), lambda: self.sources.find_datasets(patterns))
         except CatalogueError as error:
             raise HttpError(502, "search failed", f"catalogue {error.catalogue}: {error.reason}") from error
-        return _answer(request, self.get_state(), names=sorted(names))
+        return _answer(request, self.sources.get_state(), names=sorted(names))
 
     def metrics(self, request: Request) -> Response:
         """Return the registry in the format that the scraper asks for."""
@@ -225,16 +255,16 @@ class StateRoutes:
 
     async def healthz(self, request: Request) -> Response:
         """Return 200 unless the daemon's cycles hang; also return 200 while catalogues or the pool fail."""
-        reason = self.get_state().hang_reason
+        reason = self.sources.get_state().hang_reason
         if reason is not None:
-            raise HttpError(503, "hung", reason, {"status": "hung"})
+            raise HttpError(503, "hung", reason)
         return json_response(request, {"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
         """Return 200 once the daemon loaded a complete state or read one from the catalogues."""
-        reason = self.get_state().not_ready_reason
+        reason = self.sources.get_state().not_ready_reason
         if reason is not None:
-            raise HttpError(503, "not ready", reason, {"ready": False})
+            raise HttpError(503, "not ready", reason)
         return json_response(request, {"ready": True})
 
 

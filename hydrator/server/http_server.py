@@ -50,8 +50,7 @@ class TlsCertificate:
             self._current_context = self._load_pair()
         except (OSError, ValueError) as error:
             raise ConfigError([f"publish.http.tls_certificate: {self._describe_error(error)}"]) from error
-        self.context = _build_context()
-        self.context.load_cert_chain(certificate, key, _reject_passphrase)
+        self.context = self._load_pair()
         # Python calls this method at the start of every handshake, even if the client sends no host name
         self.context.sni_callback = self._on_handshake
 

@@ -23,19 +23,17 @@ _ERROR_HEADERS: Final[Mapping[int, dict[str, str]]] = {
 
 
 class HttpError(HTTPException):
-    """An error response: a kind in a few words, one sentence, and *extra_fields* of the JSON object."""
+    """An error response: a kind in a few words, and one sentence."""
 
     def __init__(
         self,
         status: int,
         error: str,
         detail: str,
-        extra_fields: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, detail, dict(headers or _ERROR_HEADERS.get(status, {})))
         self.error = error
-        self.extra_fields = extra_fields or {}
 
 
 def busy_error(detail: str, wait_seconds: float) -> HttpError:
@@ -71,7 +69,7 @@ def html_response(request: Request, text: str, status: int = 200) -> Response:
 async def error_response(request: Request, exc: Exception) -> Response:
     """Build the JSON answer to an error of a handler or of the router."""
     error = exc if isinstance(exc, HttpError) else _find_http_error(exc)
-    content = {"error": error.error, "detail": error.detail, **error.extra_fields}
+    content = {"error": error.error, "detail": error.detail}
     answer = json_response(request, content, error.status_code)
     answer.headers.update(error.headers or {})
     return answer

@@ -5,8 +5,9 @@ import time
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpServerSettings
-from hydrator.server.app import Sources, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
+from hydrator.server.handlers import Sources
 from hydrator.server.http_server import HttpServer, TlsCertificate
 from hydrator.server.limits import ConnectionLimiter, RateLimiter, build_allowed_hosts
 from hydrator.server.middleware import RequestPolicy, build_cut_counter

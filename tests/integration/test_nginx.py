@@ -9,9 +9,9 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from hydrator.domain.model import SiteAd, Snapshot, to_unix
-from hydrator.server.app import Sources, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
-from hydrator.server.handlers import AS_OF_HEADER
+from hydrator.server.handlers import AS_OF_HEADER, Sources
 from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState

@@ -1,7 +1,7 @@
 """Routes of the pages for people, and of their script; the pages of a dataset, a run and an idle job."""
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -19,8 +19,7 @@ from hydrator.domain.ads.openings import Openings, describe_outlook
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
-from hydrator.reconcile.state import DatasetChange
-from hydrator.server.handlers import MAX_NAME_COMPARED, find_similar_sites
+from hydrator.server.handlers import MAX_NAME_COMPARED, JobExplainer, Sources, find_similar_sites
 from hydrator.server.limits import QuestionQueue
 from hydrator.server.middleware import client_of
 from hydrator.server.pages.html import SCRIPT, build_bar, render_page
@@ -59,8 +58,6 @@ def render_dataset_page(did: Did, server_state: ServerState, knowledge: DaemonKn
 
 
 CLUSTER_PATTERN: Final = re.compile(r"[0-9]{1,10}\Z")
-ClusterReader = Callable[[int, str | None], Mapping[str, ClusterJobs | Unseen]]
-"""Reads the jobs of a cluster, at all schedds or at one; returns schedds with jobs and silent ones."""
 
 
 def render_run_page(
@@ -118,31 +115,17 @@ _HELD_NOTE: Final = "Held jobs are not counted here: the page of their cluster c
 """A search for the held jobs of a run would read each queue from its begin to its end."""
 
 
-ChangeReader = Callable[[Site], Sequence[DatasetChange]]
-"""Returns the last changes of a site's ad, newest first."""
-JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
-"""Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
-
-
 @dataclass(eq=False)
 class PageRoutes:
     """The pages; each shows one moment of the state.
 
     Attributes:
-        get_state: returns the present state.
-        get_version: returns a value whose text changes with the content of the pages.
-        explain_job: explains a job, one at a time, since it queries the whole pool; None without tokens.
-        read_changes: returns the last changes of a site's ad.
-        read_cluster: reads the jobs of a cluster; None if the daemon asks no schedds.
-        queue: the questions about idle jobs that run or wait.
+        sources: the functions that the pages get their content from.
+        queue: the questions about idle jobs that run or wait: each queries the whole pool.
         cluster_queue: those about clusters.
     """
 
-    get_state: Callable[[], ServerState]
-    get_version: Callable[[], object]
-    explain_job: JobExplainer | None
-    read_changes: ChangeReader
-    read_cluster: ClusterReader | None
+    sources: Sources
     queue: QuestionQueue = field(default_factory=lambda: QuestionQueue("the daemon explains other jobs"))
     cluster_queue: QuestionQueue = field(
         default_factory=lambda: QuestionQueue("the daemon asks the schedds about other clusters")
@@ -154,7 +137,7 @@ class PageRoutes:
         page = render_overview(
             state,
             parse_selection(request.query_params),
-            can_explain_jobs=self.explain_job is not None,
+            can_explain_jobs=self.sources.explain_job is not None,
         )
         return html_response(request, page)
 
@@ -168,7 +151,7 @@ class PageRoutes:
             links = [(each, f"/site?site={quote(each, safe='')}") for each in similar]
             sentence = f"The daemon knows no site {site[:MAX_NAME_COMPARED]!r}."
             return _missing_response(request, "No such site", sentence, links)
-        page = render_site_page(sites[site], state, self.read_changes(site))
+        page = render_site_page(sites[site], state, self.sources.read_changes(site))
         return html_response(request, page)
 
     def dataset(self, request: Request) -> Response:
@@ -212,7 +195,7 @@ class PageRoutes:
         if not CLUSTER_PATTERN.match(text):
             sentence = f"{text[:MAX_NAME_COMPARED]!r} is not a cluster: write its number, such as 123."
             return _missing_response(request, "Not a cluster", sentence, [], 400)
-        read_cluster = self.read_cluster
+        read_cluster = self.sources.read_cluster
         if read_cluster is None:
             sentence = "The daemon does not ask the schedds about jobs: demand.ask_schedds is false."
             return _missing_response(request, "The jobs are not known", sentence, [])
@@ -238,7 +221,7 @@ class PageRoutes:
 
     def why(self, request: Request) -> Response:
         """Return the page; the HTTP status says whether the daemon could explain the job."""
-        if self.explain_job is None:
+        if self.sources.explain_job is None:
             detail = (
                 "this page explains jobs only to clients with a token, and no tokens are configured:"
                 " set publish.http.tokens_file, or run hydrator why"
@@ -246,8 +229,8 @@ class PageRoutes:
             raise HttpError(403, "no tokens", detail)
         fields = {name: text.strip()[:_MAX_FIELD_CHARS] for name, text in request.query_params.items()}
         client = client_of(request.scope)
-        answers, status = self._explain(self.explain_job, client, fields) if fields else ([], 200)
-        page = render_why_page(fields, answers, now=self.get_state().now)
+        answers, status = self._explain(self.sources.explain_job, client, fields) if fields else ([], 200)
+        page = render_why_page(fields, answers, now=self.sources.get_state().now)
         return html_response(request, page, status)
 
     def _explain(
@@ -278,12 +261,12 @@ class PageRoutes:
         return bytes_response(request, self._version_id().encode(), "text/plain")
 
     def _version_id(self) -> str:
-        return f"{crc32(repr(self.get_version()).encode()):08x}"
+        return f"{crc32(repr(self.sources.get_version()).encode()):08x}"
 
     def _begin(self) -> ServerState:
         """Return the state with its version, which is read first, so that no change is missed."""
         version = self._version_id()
-        return replace(self.get_state(), version=version)
+        return replace(self.sources.get_state(), version=version)
 
 
 def _cluster_choice_response(request: Request, cluster: int, schedds: Sequence[str], silent: str) -> Response:

@@ -21,7 +21,7 @@ from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.view import DatasetView, SiteView
 from hydrator.server.auth import Grant, Role
-from hydrator.server.handlers import StateRoutes
+from hydrator.server.handlers import Sources, StateRoutes
 from hydrator.server.limits import MAX_QUESTIONS, QuestionQueue
 from hydrator.server.middleware import client_of
 from hydrator.server.responses import HttpError
@@ -142,7 +142,7 @@ class Search(StateRoutes):
                 return super().wait(timeout)
 
         queue = QuestionQueue("busy", clock=lambda: self.now, changed=Noting(), **parts)
-        super().__init__(get_state, CollectorRegistry(), find, queue)
+        super().__init__(Sources(get_state, find_datasets=find), CollectorRegistry(), queue)
 
     def of(self, client: str, text: str = "lofar:*"):
         """Return the answer to a search of *client*."""

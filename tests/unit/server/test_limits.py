@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpServerSettings
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import Sources
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import Sources
 from hydrator.server.http_server import HttpServer, TlsCertificate
 from hydrator.server.limits import MAX_CLIENTS, MAX_HEAD_BYTES, ConnectionLimiter, RateLimiter
 from hydrator.server.middleware import RequestPolicy

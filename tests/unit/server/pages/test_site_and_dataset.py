@@ -22,7 +22,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.reconcile.state import DatasetChange
-from hydrator.server.pages.routes import ChangeReader, ClusterReader
+from hydrator.server.handlers import ChangeReader, ClusterReader
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
