@@ -102,9 +102,8 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], group: SlotGroup,
     if any(one.reason is MissingReason.NEVER for one in missing):
         text = f"{_submit_words(job)}: a dataset that is never published keeps no job from a slot"
         return Remedy(4, text, is_sure=False)
-    ways = []
-    facts = [reason.set_facts for reason in reasons if reason.set_facts]
-    is_paced = job.mode == AUTO and any(each.is_paced and each.share is not None for each in facts)
+    ways, facts = [], group.set_facts
+    is_paced = job.mode == AUTO and facts.is_paced and facts.share is not None
     can_be_read = not any(one.reason in _NOT_FOUND for one in missing)
     is_all_here = all(one.is_at_site for one in missing)
     if is_paced and can_be_read and not (missing and is_all_here):
@@ -117,7 +116,7 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], group: SlotGroup,
         ways.append(Remedy(4, f"the site's operator repairs the hook: {group.hook_error}"))
     elif missing:
         ways.append(_combine_dataset_remedies(job, missing, group))
-    elif job.key is not None and group.generation is not None and group.set_facts.share is None:
+    elif job.key is not None and group.generation is not None and facts.share is None:
         ways.append(
             Remedy(3, "the slot ads get an entry for its datasets (in a minute or two)", is_sure=False)
         )
@@ -201,13 +200,11 @@ def _not_found_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
     did, submit = missing.did, _submit_words(job)
     if missing.similar_names:
         return Remedy(11, f"{submit} with {missing.similar_names[0]} instead of {did}", is_sure=False)
-    text = f"{submit} with a dataset name that exists, or"
+    text, again = f"{submit} with a dataset name that exists", ""
     if missing.missing_bytes is not None:  # a catalogue has the name
-        text = f"ask the data manager why no site has {did}, or {submit}"
-    if len(job.datasets) == 1:
-        text = text.rpartition(", or")[0]
-    else:
-        text += " without it (hydrator submit rapthor: --skip-absent, or --at-least 0.9)"
+        text, again = f"ask the data manager why no site has {did}", f"{submit} "
+    if len(job.datasets) > 1:
+        text += f", or {again}without it (hydrator submit rapthor: --skip-absent, or --at-least 0.9)"
     return Remedy(11, text, is_sure=False)
 
 

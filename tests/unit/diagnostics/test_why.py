@@ -469,6 +469,7 @@ RENAME = "submit the job again with a dataset name that exists"
             "the site's operator repairs the hook: 401 (then the job matches at CAM)",
             id="hook fails",
         ),
+        pytest.param({"datasets": (), "invalid_names": {"L1": "no scope"}}, {}, {}, RENAME, id="no DID"),
         pytest.param(
             {"never_published": (L1,)},
             {},
