@@ -8,6 +8,8 @@ once, also while the daemon is not running, and it survives a restart.
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Generic
 
@@ -22,6 +24,7 @@ from hydrator.staging.table import StagingCommand
 
 MAX_COMMAND_BYTES: Final = 64 * 2**20
 """Maximum bytes of one command file: enough for the names of 100,000 datasets."""
+_WRITE_ADVICE: Final = "give commands as the daemon's user or as root"
 
 
 class CommandFolder(Generic[CommandT]):
@@ -42,12 +45,8 @@ class CommandFolder(Generic[CommandT]):
         Raises:
             StateError: the daemon cannot create the folder.
         """
-        try:
+        with self._explaining("the daemon must be able to write into this folder"):
             self._folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise StateError(
-                f"{self._folder}: {error.strerror}; the daemon must be able to write into this folder"
-            ) from error
 
     def submit(self, command: CommandT) -> None:
         """Write *command* into the folder; the daemon executes it in its next step.
@@ -81,27 +80,26 @@ class CommandFolder(Generic[CommandT]):
         Raises:
             StateError: a file cannot be removed, so the daemon would execute its command again.
         """
-        try:
+        with self._explaining("the daemon executes the commands in this folder again and again"):
             for path, _ in pending.commands:
                 path.unlink(missing_ok=True)
             for path, _ in pending.invalid_files:
                 path.rename(path.with_suffix(".refused"))
-        except OSError as error:
-            raise StateError(
-                f"{self._folder}: {error.strerror}; "
-                "the daemon executes the commands in this folder again and again"
-            ) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        try:
-            replace_file(self._folder / name, content, mode=0o644)
-        except FileNotFoundError as error:
-            raise StateError(f"{self._folder} does not exist: no daemon has created it yet") from error
-        except OSError as error:
-            raise self._write_error(error) from error
+        with self._explaining(_WRITE_ADVICE):
+            try:
+                replace_file(self._folder / name, content, mode=0o644)
+            except FileNotFoundError as error:
+                raise StateError(f"{self._folder} does not exist: no daemon has created it yet") from error
 
-    def _write_error(self, error: OSError) -> StateError:
-        return StateError(f"{self._folder}: {error.strerror}; give commands as the daemon's user or as root")
+    @contextmanager
+    def _explaining(self, advice: str) -> Iterator[None]:
+        """Make an OSError of the ``with`` block a StateError with *advice*."""
+        try:
+            yield
+        except OSError as error:
+            raise StateError(f"{self._folder}: {error.strerror}; {advice}") from error
 
     def _next_number(self) -> int:
         numbers = [path.name.split("-")[0] for path in self._folder.glob("*.json")]
@@ -170,7 +168,5 @@ class StagingFiles(CommandFolder[StagingCommand]):
             StateError: this user may not write into the folder.
         """
         self.submit(StagingCommand("resume"))
-        try:
+        with self._explaining(_WRITE_ADVICE):
             (self._folder / STOP_FILE).unlink(missing_ok=True)
-        except OSError as error:
-            raise self._write_error(error) from error
