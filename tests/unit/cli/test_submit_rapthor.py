@@ -546,11 +546,11 @@ def test_name_in_a_catalogue_is_final_whatever_the_patterns_say(host, input_ms):
 def test_catalogue_without_an_answer_is_reported_and_can_be_left_out(host):
     host.configure(STORAGE + '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n')
     output = "\n".join(host.refusal("elsewhere.ms", status=1))
-    assert "catalogue gone did not answer" in output
+    assert "catalogue gone gave no answer" in output
     assert "--allow-unknown" in output
     done = host.submit("elsewhere.ms", "--allow-unknown")
     assert '+RequiredDatasets = {"lofar:elsewhere.ms"}' in done.stdout
-    assert "catalogue gone did not answer" in done.stderr
+    assert "catalogue gone gave no answer" in done.stderr
 
 
 def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
@@ -633,7 +633,7 @@ def test_dataset_without_a_site_is_absent_too(host):
 def test_no_name_is_left_out_while_a_catalogue_does_not_answer(host):
     host.configure(STORAGE + '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n')
     messages = host.refusal("[L1.ms, L3.ms]", "--skip-absent", status=1)
-    assert "catalogue gone did not answer" in messages[0]
+    assert "catalogue gone gave no answer" in messages[0]
 
 
 def test_dry_run_shows_sites_bytes_and_missing_datasets(host):
@@ -764,7 +764,7 @@ def test_glob_of_a_submitter_matches_names_in_the_default_scope(submitter):
 def test_daemon_that_cannot_search_can_be_overruled(submitter):
     (submitter.folder / "catalogue.toml").write_text("]")
     *_, reason, offer = submitter.refusal("/x/L1_SB1.MS", status=1)
-    assert "did not answer: catalogue file: " in reason
+    assert "gave no answer: catalogue file: " in reason
     assert "--allow-unknown" in offer
     assert '{"lofar:L1_SB1.MS"}' in submitter.submit("/x/L1_SB1.MS", "--allow-unknown").stdout
 
@@ -796,10 +796,12 @@ def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):
     file = submitter.folder / "config.toml"
     file.write_text(re.sub(r"127.0.0.1:\d+", "127.0.0.1:1", file.read_text()))
     messages = submitter.refusal("/x/M*.ms", status=1)
-    assert "did not answer" in messages[0]
-    assert messages[1].endswith("matches nothing on this host: try again later, or list the names")
+    assert "gave no answer" in messages[0]
+    assert messages[1].endswith(
+        "matches nothing on this host: try again when the catalogue answers, or list the names"
+    )
     messages = submitter.refusal("L1.ms", status=1)
-    assert "did not answer" in messages[0]
+    assert "gave no answer" in messages[0]
     assert "--allow-unknown" not in messages[-1]
 
 
@@ -813,9 +815,10 @@ def test_daemon_that_needs_a_token_says_which_line_is_missing(host, input_ms):
             f'[daemon]\ndefault_scope = "lofar"\n[submit]\ndaemon_url = "{daemon.url}"\n'
         )
         first, last = host.refusal(input_ms, status=1)
-        assert first.startswith(f"catalogue daemon {daemon.url} refused: a token is required, in the header")
+        reason = "gave no answer: refused: a token is required, in the header"
+        assert first.startswith(f"catalogue daemon {daemon.url} {reason}")
     assert first.endswith("; set submit.token_file")
-    assert "correct the token" in last
+    assert "try again when the catalogue answers" in last
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
         " without [submit].patterns: list the names"
     )
     if failures:
-        places = f" on this host: {_advice(expansion.unreachable_catalogues)}, or list the names"
+        places = " on this host: try again when the catalogue answers, or list the names"
     nothing = [
         f"{parset.origin}: input_ms: {search} matches nothing{places}"
         for search, matches in expansion.catalogue_matches.items()
@@ -275,7 +275,7 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
     if nothing:
         exit_on_problems([*failures, *nothing], status=1 if failures else 2)
     if failures and not allow_unknown:
-        advice = f"{_advice(expansion.unreachable_catalogues)}, or accept the list with --allow-unknown"
+        advice = "try again when the catalogue answers, or accept the list with --allow-unknown"
         exit_on_problems([*failures, f"the list of datasets may be incomplete; {advice}"], status=1)
     print_problems(*failures)
     return expansion.names
@@ -291,20 +291,7 @@ def _find_observations(names: Iterable[str]) -> list[str]:
 
 
 def _describe_failures(unreachable_catalogues: Mapping[str, str]) -> list[str]:
-    return [
-        f"catalogue {name} {'' if _is_refusal(why) else 'did not answer: '}{why}"
-        for name, why in unreachable_catalogues.items()
-    ]
-
-
-def _is_refusal(why: str) -> bool:
-    return why.startswith("refused: ")
-
-
-def _advice(unreachable_catalogues: Mapping[str, str]) -> str:
-    """Return what may help where catalogues did not answer."""
-    is_refused = any(map(_is_refusal, unreachable_catalogues.values()))
-    return "correct the token" if is_refused else "try again later"
+    return [f"catalogue {name} gave no answer: {why}" for name, why in unreachable_catalogues.items()]
 
 
 def _glob_local_files(search: str) -> Collection[str]:
@@ -344,7 +331,7 @@ def _check_resolution(
         otherwise = "" if asks_only_daemon and is_silent else ", or accept them with --allow-unknown"
         text = (
             f"{format_count(len(unchecked), 'dataset')} could not be looked up ({shorten_list(unchecked)}):"
-            f" {_advice(resolution.unreachable_catalogues)}{otherwise}"
+            f" try again when the catalogue answers{otherwise}"
         )
         exit_on_problems([*notices, text], status=1)
     if unchecked and options.least_share is not None and asks_only_daemon:
