@@ -66,7 +66,7 @@ class SubmitSettings(Section):
         description="a command that copies the dataset {did} to {path}, for jobs with mode wait or auto",
     )
     unpack: list[str] = Field(
-        default=["*.ms.tar", "*.ms_*.tar"],
+        default=["*.ms.tar", "*.ms_*.tar", "*.ms.dppp*.tar"],
         description="patterns (* and ?, any letter case) of tar files that a job unpacks into its scratch"
         " folder",
     )

@@ -9,8 +9,8 @@ from itertools import takewhile
 from typing import TypeVar
 from urllib.parse import unquote
 
-_CHECKSUM = re.compile(r"(?<=\.ms)_[0-9a-f]{8}$", re.IGNORECASE)
-"""The LOFAR archive adds a checksum to the name of a measurement set."""
+_CHECKSUM = re.compile(r"(?:(?<=\.ms)|(?<=\.dppp))_[0-9a-f]{8}$", re.IGNORECASE)
+"""The LOFAR archive adds a checksum to the name of a measurement set, ``L1.MS`` or ``L1.MS.dppp``."""
 _BETWEEN_PATHS = re.compile(r"""[\s,;|=\[\](){}'"\\]+""")
 _Did = TypeVar("_Did", bound=str)
 CompiledPattern = tuple[re.Pattern[str], str]

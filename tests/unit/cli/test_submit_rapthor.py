@@ -126,7 +126,7 @@ def test_archives_of_unknown_size_are_told_because_the_job_requests_no_disk_for_
     assert "reads no archives" not in done.stderr
 
 
-@pytest.mark.parametrize("ending", [".tar.gz", ".tgz", ".zip", ".tar.zst", ".dppp_1ef66b9a.tar", ".TGZ"])
+@pytest.mark.parametrize("ending", [".tar.gz", ".tgz", ".zip", ".tar.zst", ".flagged_1ef66b9a.tar", ".TGZ"])
 def test_archive_that_the_job_does_not_unpack_is_told(host, ending):
     (host.folder / "catalogue.toml").write_text(f'{CATALOGUE}[datasets."lofar:L3.ms{ending}"]\n')
     done = host.submit(f"[L1.ms, L3.ms{ending}]", "--allow-unknown")

@@ -15,7 +15,9 @@ CHECKSUM = "L775619_SB055_uv.MS_76a2361e.tar"
 PREPARED = "L229673_SAP000_SB000_uv.MS_12487D6BAt_115MHz.pre-cal.ms.tar"
 DOWNLOAD = "SRMFifoGet.py?surl=srm:%2F%2Fserver%2Flofar%2FL246403_SAP000_SB000_uv.MS_7d4aa18f.tar"
 RAW = "L246403_SAP000_SB000_uv.MS_7d4aa18f.tar"
-DIDS = [f"lofar:{name}" for name in (CHECKSUM, PREPARED, RAW, "a/b/L1.dppp.MS_0011AAFF.tar", "L2.ms.tar")]
+AVERAGED = "L229064_SAP000_SB003_uv.MS.dppp_1ef66b9a.tar"
+OTHERS = ("a/b/L1.dppp.MS_0011AAFF.tar", "L2.ms.tar")
+DIDS = [f"lofar:{name}" for name in (CHECKSUM, PREPARED, RAW, *OTHERS, AVERAGED)]
 
 
 @pytest.mark.outside
@@ -33,6 +35,8 @@ DIDS = [f"lofar:{name}" for name in (CHECKSUM, PREPARED, RAW, "a/b/L1.dppp.MS_00
         (f"srm://server:8443/srm/managerv2?SFN=/lofar/{RAW}", 2),
         (f"https://server/lofar/{RAW}?authz=abc/def", 2),
         ("L1.dppp.MS", 3),
+        (AVERAGED, 5),
+        ("/data/L229064_SAP000_SB003_uv.MS.dppp", 5),
     ],
 )
 def test_name_of_an_archive_or_of_its_measurement_set_is_found(name, archive):
@@ -121,12 +125,19 @@ def test_name_with_another_number_is_another_dataset_and_a_scope_makes_none_simi
 def test_job_asks_for_the_disk_that_archives_need_without_a_list_of_files():
     sizes = {Did(did): 10**number for number, did in enumerate([*DIDS, "lofar:L3.ms"])}
     found = Listing().archives(SubmitSettings().unpack, list(sizes), sizes)
-    assert sum(file.bytes or 0 for file in found) == 11_111
+    assert sum(file.bytes or 0 for file in found) == 111_111
 
 
-@pytest.mark.parametrize("name", [CHECKSUM, PREPARED, DOWNLOAD])
+@pytest.mark.parametrize(
+    "name", [CHECKSUM, PREPARED, DOWNLOAD, AVERAGED, "L1_SB3_uv.MS.dppp.tar", "SB001.ms.dppp_12.tar"]
+)
 def test_job_unpacks_archives_by_default(tmp_path, name):
     """Case S19 of cases/submit.md."""
     (tmp_path / name).touch()
     assert is_packed(str(tmp_path / name), "x", SubmitSettings().unpack)
-    assert not is_packed(str(tmp_path / "L1_uv.MS"), "x", SubmitSettings().unpack)
+
+
+@pytest.mark.parametrize("name", ["L1_uv.MS", "L1_uv.MS.dppp", "L1.MS.dppp_1ef66b9a.tar.gz", "dppp.tar"])
+def test_job_unpacks_nothing_else_by_default(tmp_path, name):
+    (tmp_path / name).touch()
+    assert not is_packed(str(tmp_path / name), "x", SubmitSettings().unpack)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.config import StorageArea
+from hydrator.config import StorageArea, SubmitSettings
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.dataset_paths import hash_path, local_paths, paths_file_text
@@ -99,7 +99,7 @@ def test_parset_lists_each_measurement_set_of_a_dataset(element):
 
 
 LISTED = ("--parset", "run.parset", "--", "sh", "-c", "sed -n 's/^input_ms = //p' run.parset")
-UNPACKED = ["*.ms.tar", "*.ms_*.tar"]
+UNPACKED = tuple(SubmitSettings().unpack)
 A = below("a.ms")
 
 
@@ -110,8 +110,11 @@ A = below("a.ms")
         ({**below("a.ms-2"), **A, **below("b")}, ["a.ms-2", "a.ms", "b"]),
         ({"a.ms.tar": tar_of(below("data/scratch/SB1"))}, ["data/scratch/SB1"]),
         (
-            {"a.ms.tar": tar_of({**A, "._a.ms": b"x"}), "b.ms.tar": tar_of(below("x/b.ms"))},
-            ["a.ms", "x/b.ms"],
+            {
+                "a.ms.tar": tar_of({**A, "._a.ms": b"x"}),
+                "b.ms.dppp_1ef66b9a.tar": tar_of(below("x/b.ms.dppp")),
+            },
+            ["a.ms", "x/b.ms.dppp"],
         ),
     ],
 )
@@ -137,7 +140,7 @@ def test_rapthor_gets_each_measurement_set_however_deep(element, files, sets):
         ({**A, "b/table.dat": table(0)}, "obs/b is neither a measurement set with antennas"),
         *(
             ({**A, name: b"<html>"}, f"obs/{name} is neither a measurement set with antennas nor a tar file")
-            for name in ("b.MS", "b.MS.tar.gz", "x/b.MS.dppp_1ef66b9a.tar", "b.ZIP", "b.tar.zst", "b.tgz")
+            for name in ("b.MS", "b.MS.tar.gz", "x/b.MS.flagged_1ef66b9a.tar", "b.ZIP", "b.tar.zst", "b.tgz")
         ),
         ({**A, "b.MS": b""}, "obs/b.MS is neither"),
         ({"README": b"x"}, "obs is neither"),
