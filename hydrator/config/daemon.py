@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from hydrator.config.fields import Seconds, Section, SiteName
+from hydrator.config.fields import AttributeName, Seconds, Section, SiteName
 from hydrator.domain.model import Site
 from hydrator.domain.sites import SiteMapping
 
@@ -79,7 +79,7 @@ class SitesSettings(Section):
     """Sites to publish, their names in catalogues, and sites whose jobs read the storage of another site."""
 
     retired: list[SiteName] = Field(default_factory=list, description="sites whose ads the daemon withdraws")
-    slot_attributes: list[str] = Field(
+    slot_attributes: list[AttributeName] = Field(
         default=[
             "GLIDEIN_ResourceName",
             "GLIDEIN_CMSSite",

@@ -31,6 +31,27 @@ def _require_url(text: str) -> str:
 Url = Annotated[str, AfterValidator(_require_url)]
 
 
+_LETTERS = r"\[!?(?:[a-z]-[a-z]|[A-Z]-[A-Z]|[0-9]-[0-9]|[A-Za-z0-9._:/@=+~])+\]"
+"""A set of letters that fnmatch and the schedd's regular expressions read alike, if no range is reversed."""
+
+
+def _check_pattern(pattern: str) -> str:
+    """Refuse a pattern that no DID can match: it would protect, or publish, nothing."""
+    plain = re.sub(rf"{_LETTERS}|[*?]", "", pattern)
+    ranges = re.findall("(.)-(.)", "".join(re.findall(_LETTERS, pattern)))
+    is_reversed = any(first > last for first, last in ranges)
+    if is_reversed or re.search(r"[^A-Za-z0-9._:/@=+~-]", plain) or (plain == pattern and ":" not in pattern):
+        raise ValueError(
+            f"{pattern!r} can match no dataset: write scope:name with * and ?, such as 'embargo:*'"
+        )
+    return pattern
+
+
+DidPattern = Annotated[str, AfterValidator(_check_pattern)]
+AttributeName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+"""Name of a ClassAd attribute."""
+
+
 class Section(BaseModel):
     """A frozen table of the configuration that rejects unknown keys."""
 

@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .fields import Section, SiteName, Url
+from .fields import DidPattern, Section, SiteName, Url
 
 
 class DemandSettings(Section):
@@ -15,7 +15,7 @@ class DemandSettings(Section):
         True, description="query the schedds that the collector lists for the datasets that jobs name"
     )
     pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
-    patterns: tuple[str, ...] = Field(
+    patterns: tuple[DidPattern, ...] = Field(
         (),
         description="patterns with * and ?; the daemon publishes every dataset whose DID matches a pattern",
     )

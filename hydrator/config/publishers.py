@@ -1,27 +1,13 @@
 """The section [publish] of the configuration: the destinations of site ads."""
 
-import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from hydrator.domain.untrusted import is_loopback
 
-from .fields import HostName, Section
-
-
-def _check_pattern(pattern: str) -> str:
-    """Refuse a pattern that no DID can match: it would protect nothing."""
-    plain = re.sub(r"\[[^]]+\]|[*?]", "", pattern)
-    if re.search(r"[^A-Za-z0-9._:/@=+~-]", plain) or (plain == pattern and ":" not in pattern):
-        raise ValueError(
-            f"{pattern!r} can match no dataset: write scope:name with * and ?, such as 'embargo:*'"
-        )
-    return pattern
-
-
-NeverPattern = Annotated[str, AfterValidator(_check_pattern)]
+from .fields import DidPattern, HostName, Section
 
 
 class CollectorSettings(Section):
@@ -81,7 +67,7 @@ class HttpServerSettings(Section):
 class PublishSettings(Section):
     """The destinations of site ads, and the names that go to none of them."""
 
-    never: tuple[NeverPattern, ...] = Field(
+    never: tuple[DidPattern, ...] = Field(
         (),
         description="patterns with * and ?, case-sensitive; a dataset whose DID matches a pattern is in no ad"
         " and on no page, and jobs that name it run as in a pool without this daemon",

@@ -207,6 +207,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one_or_all(problems, t
         ('[demand]\npins = "lofar:L1"', "demand.pins", "'lofar:L1'"),
         ("[demand]\npins = [1]", "demand.pins[0]", "1"),
         ('[sites]\nretired = ["a\\nb"]', "sites.retired[0]", r"'a\nb'"),
+        ('[sites]\nslot_attributes = ["TARGET.Site"]', "sites.slot_attributes[0]", "'TARGET.Site'"),
+        ('[sites]\nslot_attributes = ["GLIDEIN-Site"]', "sites.slot_attributes[0]", "'GLIDEIN-Site'"),
         ('[log]\nlevel = "loud"', "log.level", "'loud'"),
     ],
 )
@@ -425,13 +427,14 @@ def test_a_secret_in_the_text_is_refused_without_showing_it(problems, key):
     assert "canary" not in problem
 
 
-@pytest.mark.parametrize("pattern", ["", "embargo", "embargo:[ab", "embargo:A B", "embargo:ü*"])
-def test_pattern_that_can_match_no_dataset_is_refused(loaded, pattern):
-    with pytest.raises(ConfigError, match=r"publish\.never\[0\]: .* can match no dataset: write scope:name"):
-        loaded(FILE + f'[publish]\nnever = ["{pattern}"]\n')
+@pytest.mark.parametrize(("section", "key"), [("publish", "never"), ("demand", "patterns")])
+@pytest.mark.parametrize("pattern", ["", "embargo", "embargo:[ab", "e:[!z-a]*", "e:[!-a]", "e:A B", "e:ü*"])
+def test_pattern_that_can_match_no_dataset_is_refused(problems, section, key, pattern):
+    [problem] = problems(FILE + f'[{section}]\n{key} = ["{pattern}"]\n')
+    assert problem.startswith(f"{section}.{key}[0]: {pattern!r} can match no dataset: write scope:name")
 
 
-@pytest.mark.parametrize("pattern", ["embargo:*", "*secret*", "embargo:A", "e[m-n]bargo:L[!0-9]?"])
+@pytest.mark.parametrize("pattern", ["embargo:*", "*secret*", "embargo:b-a", "e[m-n]bargo:L[!0-9]?"])
 def test_pattern_of_names_that_are_never_published_is_kept(loaded, pattern):
     assert loaded(FILE + f'[publish]\nnever = ["{pattern}"]\n').publish.never == (pattern,)
 
