@@ -66,7 +66,7 @@ class SiteMapping:
         unreachable = {self.aliases.get(site, site) for site in reading.unreachable_sites}
         replicas = [
             *self._merge_shared_files(own, unreachable),
-            *(replica for replica in own if replica.site not in unreachable),
+            *own,
             *self._remote_replicas(own),
         ]
         complete = {replica.site for replica in replicas if replica.state is DatasetState.AVAILABLE}

@@ -30,9 +30,20 @@ def shown(reading: Seen):
 def test_alias_renames_a_site_everywhere_in_a_survey():
     known = SiteMapping(aliases={RAL: Site("RAL-LCG2")})
     assert known.map_sites({CAM, RAL}) == {CAM, "RAL-LCG2"}
-    reading = known.map_reading(seen(replica(L1, RAL), unreachable_sites=frozenset({RAL})))
-    assert (reading.replicas, reading.unreachable_sites) == ((), {"RAL-LCG2"})
-    assert shown(known.map_reading(seen(replica(L1, RAL)))) == {("RAL-LCG2", AVAILABLE, None)}
+    reading = known.map_reading(seen(replica(L1, RAL), unreachable_sites=frozenset({CAM, RAL})))
+    assert (shown(reading), reading.unreachable_sites) == (
+        {("RAL-LCG2", AVAILABLE, None)},
+        {CAM, "RAL-LCG2"},
+    )
+
+
+@pytest.mark.parametrize("aliases", [{}, {OSO: CAM}, {RAL: CAM}])
+def test_replicas_on_the_readable_storage_of_a_site_count_whatever_is_configured_of_sites(aliases):
+    known = SiteMapping(aliases=aliases, reads={OSO: frozenset({RAL})})
+    read = seen(replica(L1, CAM), unreachable_sites=frozenset({aliases.get(OSO, CAM), RAL}))
+    reading = known.map_reading(read)
+    assert shown(reading) == {(CAM, AVAILABLE, None)}
+    assert CAM in reading.unreachable_sites
 
 
 def test_a_neighbours_storage_counts_as_ones_own():
