@@ -373,7 +373,7 @@ OUTCOME_ATTRIBUTES = (
 
 
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
-_BARE_NUMBER = re.compile(r"(?:^|\|\||&&)[\s(!]*(\d[\w.+]*)[\s)]*(?:\|\||&&|$)")
+_BARE_NUMBER = re.compile(r"(?:^|\|\||&&)[\s(!-]*(\d[\w.+]*)[\s)]*(?:\|\||&&|$)")
 """A number where a condition must be, such as 179 in ``ClusterId == 178 || 179``."""
 
 
@@ -429,7 +429,7 @@ class ScheddCalls(LoadCalls):
                 queue.edit(remaining, attribute, literal)
 
     def _read_constraint(self, constraint: str) -> str:
-        """Return *constraint* as the bindings read it.
+        """Return *constraint* as the bindings read it, but a value that is a number selects no job.
 
         Raises:
             CallError: the constraint is no expression, is true or false for all jobs alike, or has a bare
@@ -444,7 +444,7 @@ class ScheddCalls(LoadCalls):
         if number := _BARE_NUMBER.search(_STRING.sub('""', str(expression))):
             advice = f"write ClusterId == {number[1]} for a job"
             raise CallError("usage", f"the constraint has a bare {number[1]}, true for all jobs: {advice}")
-        return str(expression)
+        return f"({expression}) =?= true"
 
     # ended jobs
 

@@ -40,6 +40,7 @@ def free_owners(calls) -> list[str]:
         "178,179",
         "ClusterId == 178 // one",
         "ClusterId == 1 || 179",
+        "ClusterId == 1 || -1",
         '(178) || Owner == "alice"',
         'ClusterId == 178 && (Owner == "bob" || 178)',
         "[a = 1].a",
@@ -90,6 +91,7 @@ def test_constraint_without_a_match_in_the_queue_is_not_one_whose_jobs_are_free(
     """A freed job may not match its constraint again, as ``DataLocalityHere =!= true``."""
     calls = make_calls()
     assert [calls.run_anywhere("ap1", 'Owner == "bob"') for _ in range(2)] == [1, 0]
-    assert calls.run_anywhere("ap1", "Owner == alice") is None
+    for text in ("Owner == alice", "ClusterId", "ClusterId == 178 ? 1 : 2", "int(ClusterId == 178) + 1"):
+        assert calls.run_anywhere("ap1", text) is None  # a number is no condition
     calls.queue.jobs[1]["JobStatus"] = 3
     assert calls.run_anywhere("ap1", 'Owner == "bob"') is None
