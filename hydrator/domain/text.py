@@ -47,7 +47,7 @@ def format_time(unix_seconds: float, now: datetime) -> str:
 def format_bytes(number: float) -> str:
     """Return a number of bytes with three significant digits and a unit."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        if number < 1000:
+        if number < 999.5:  # else it is rounded to 1000
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.4g} PB"

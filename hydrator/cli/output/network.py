@@ -70,4 +70,6 @@ def _link_cells(link: Link, now: datetime) -> tuple[str, ...]:
 def format_rate(bytes_per_second: float) -> str:
     """Return a rate as people write the speed of a link, in Gb/s, and below 0.01 Gb/s in Mb/s."""
     gbits = bytes_per_second / BYTES_PER_GBIT
+    if gbits >= 999.5:
+        return f"{gbits:.0f} Gb/s"
     return f"{gbits:.3g} Gb/s" if gbits >= 0.01 else f"{gbits * 1000:.3g} Mb/s"

@@ -7,7 +7,7 @@ import httpx
 import pytest
 import requests
 
-from hydrator.domain.text import reason_of, shorten_list
+from hydrator.domain.text import format_bytes, reason_of, shorten_list
 
 RAW = re.compile(
     r"object at 0x|Caused by|_ssl\.c|\b[A-Z]\w*(?:Pool|Error|Exception|Connection|Timeout|Response)\("
@@ -21,6 +21,17 @@ def test_shortened_list_has_the_first_items_and_the_number_of_the_others():
     assert shorten_list(["a", "b", "c"]) == "a, b, c"
     assert shorten_list(["a", "b", "c", "d", "e"]) == "a, b, c, and 2 more"
     assert shorten_list(["a", "b", "c"], "; ", limit=2) == "a; b; and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"), (999, "999 B"), (999_499, "999 kB"), (999_999, "1 MB"), (999.6e9, "1 TB"),
+        (2**63, "9223 PB"),
+    ],
+)  # fmt: skip
+def test_bytes_have_the_unit_that_they_are_rounded_to(number, text):
+    assert format_bytes(number) == text
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,14 @@ def test_pool_of_one_site_has_no_links(network):
 
 @pytest.mark.parametrize(
     ("rate", "text"),
-    [(1.25e9, "10 Gb/s"), (125e6, "1 Gb/s"), (1.25e6, "0.01 Gb/s"), (1.25e5, "1 Mb/s"), (31e6, "0.248 Gb/s")],
+    [
+        (1.25e11, "1000 Gb/s"),
+        (1.25e9, "10 Gb/s"),
+        (125e6, "1 Gb/s"),
+        (1.25e6, "0.01 Gb/s"),
+        (1.25e5, "1 Mb/s"),
+        (31e6, "0.248 Gb/s"),
+    ],
 )
 def test_rate_is_printed_in_bits(rate, text):
     assert format_rate(rate) == text
