@@ -4,7 +4,6 @@ Every examination queries the real service: the catalogue, the collector, the
 schedds, the negotiator, the slots. No examination changes anything.
 """
 
-import importlib.metadata
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
@@ -18,7 +17,6 @@ from hydrator.diagnostics.check.findings import (
 from hydrator.diagnostics.check.installation import (
     check_catalogue,
     check_folder,
-    check_packages,
 )
 from hydrator.diagnostics.check.pool import (
     check_advertise_access,
@@ -34,10 +32,7 @@ from hydrator.domain.model import Site
 
 def examine(inputs: CheckInputs) -> list[Finding]:
     """Examine the whole installation and report each cause once. A failed check does not stop the others."""
-    findings = [
-        *check_packages(importlib.metadata.packages_distributions()),
-        *inputs.daemon_findings,
-    ]
+    findings = [*inputs.daemon_findings]
     sites: set[Site] = set()
     for catalogue in inputs.catalogues:
         findings += run_guarded(catalogue.name, check_catalogue, catalogue, sites)

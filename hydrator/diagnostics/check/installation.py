@@ -1,8 +1,8 @@
-"""Examination of the installation: packages, catalogues, folders, secrets that other users may read."""
+"""Examination of the installation: catalogues, folders, secrets that other users may read."""
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,30 +11,6 @@ from hydrator.diagnostics.check.findings import Finding, advice, failure, name_l
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import format_count
-
-PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
-"""All packages of this distribution; Toil finds the third package by its name."""
-
-
-def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Check that no other distribution installs a package with a name in :data:`PACKAGES`.
-
-    Two of these names are common, so another distribution may use them too.
-
-    Args:
-        owners: by package, the distributions that install this package.
-    """
-    for package in PACKAGES:
-        others = sorted(set(owners.get(package, [])) - {"classad-hydrator"})
-        if others:
-            yield failure(
-                "installation",
-                f"the package {package} also belongs to {', '.join(others)}:"
-                " these distributions overwrite each other's files",
-                "install classad-hydrator in a virtual environment of its own",
-            )
-            return
-    yield ok("installation", "no other distribution installs the same package names")
 
 
 def check_memory(limit_bytes: int | None, needed_bytes: int) -> Iterator[Finding]:

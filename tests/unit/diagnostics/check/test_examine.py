@@ -1,15 +1,12 @@
 """Findings of `hydrator check` for a healthy installation, and for each problem."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
 from hydrator.diagnostics.check.examine import examine
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
-from hydrator.diagnostics.check.installation import PACKAGES, check_packages
 from hydrator.diagnostics.check.slots import site_of
 from hydrator.domain.bugs import WorkerBug
 from hydrator.domain.daemon_probe import Authorization
@@ -315,22 +312,6 @@ def test_site_of_a_slot_is_its_first_site_attribute():
     assert site_of(both, SLOT_ATTRIBUTES) == "A"
     assert site_of({"GLIDEIN_Site": "B", "GLIDEIN_ResourceName": None}, SLOT_ATTRIBUTES) == "B"
     assert site_of({}, SLOT_ATTRIBUTES) is None
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_package_of_two_distributions_is_a_failure(package):
-    owners = {name: ["classad-hydrator"] for name in PACKAGES}
-    (well,) = check_packages(owners)
-    assert well.level is Level.OK
-    (found,) = check_packages({**owners, package: ["classad-hydrator", "somebody-elses"]})
-    assert found.level is Level.FAIL
-    assert f"the package {package} also belongs to somebody-elses" in found.message
-
-
-def test_check_covers_every_package_of_the_wheel():
-    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
-    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert sorted(shipped) == sorted(PACKAGES)
 
 
 def test_allowed_merge_is_advice_with_its_side_effect_at_each_collector():
