@@ -16,7 +16,7 @@ import stat
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import structlog
 
@@ -119,29 +119,22 @@ class TokenAuthenticator:
 
     Args:
         file: the tokens file.
+
+    Raises:
+        ConfigError: *file* is unreadable, or other users may write to *file*.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._watched = WatchedFiles(file)
         self._grants: tuple[Grant, ...] | None = None
-
-    @classmethod
-    def open(cls, file: Path) -> Self:
-        """Build an authenticator and load *file*.
-
-        Raises:
-            ConfigError: *file* is unreadable, or other users may write to *file*.
-        """
-        authenticator = cls(file)
         try:
-            authenticator._load_grants()
+            self._load_grants()
         except OSError as error:
             hint = "; `hydrator token new` creates it" if isinstance(error, FileNotFoundError) else ""
             raise ConfigError(
                 [f"publish.http.tokens_file: {_describe_os_error(file, error)}{hint}"]
             ) from error
-        return authenticator
 
     def authorize(self, authorization: str | None, required_role: Role, site: Site | None = None) -> Grant:
         """Return the grant that permits a request.

@@ -27,7 +27,7 @@ def build_http_server(
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
     """
-    authenticator = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
+    authenticator = TokenAuthenticator(http.tokens_file) if http.tokens_file else None
     limiter = limiter or ConnectionLimiter()
     limiter.on_cut = build_cut_counter(registry)
     if http.behind_proxy:  # all clients have the proxy's address

@@ -29,7 +29,7 @@ class Behind:
         self.ads: dict[str, SiteAd] = {}
         self.asked: Counter[str] = Counter()
         self.tokens = tokens
-        self.access = TokenAuthenticator.open(tokens)
+        self.access = TokenAuthenticator(tokens)
         self.asgi = build_app(
             Sources(self.view),
             CollectorRegistry(),

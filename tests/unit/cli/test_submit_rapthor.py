@@ -810,7 +810,7 @@ def test_daemon_that_needs_a_token_says_which_line_is_missing(host, input_ms):
     tokens = host.folder / "tokens"
     tokens.touch(mode=0o600)
     view = server_state({}, Snapshot({}), demand(), None, NOON)
-    with server_of(lambda: view, authenticator=TokenAuthenticator.open(tokens)) as daemon:
+    with server_of(lambda: view, authenticator=TokenAuthenticator(tokens)) as daemon:
         (host.folder / "config.toml").write_text(
             f'[daemon]\ndefault_scope = "lofar"\n[submit]\ndaemon_url = "{daemon.url}"\n'
         )

@@ -62,7 +62,7 @@ def status(access, token, need, site=None):
 
 def test_each_role_permits_its_routes_and_no_others(made):
     tokens, file = made
-    access = TokenAuthenticator.open(file)
+    access = TokenAuthenticator(file)
     asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None)]
     opened = {name: [status(access, token, *each) for each in asked] for name, token in tokens.items()}
     assert opened == {
@@ -75,14 +75,14 @@ def test_each_role_permits_its_routes_and_no_others(made):
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Digest x", "Basic !!", "Basic eA=="])
 def test_without_a_token_the_answer_is_401(made, header):
     with pytest.raises(HttpError, match="a token is required") as refused:
-        TokenAuthenticator.open(made[1]).authorize(header, Role.READ)
+        TokenAuthenticator(made[1]).authorize(header, Role.READ)
     assert refused.value.status_code == 401
     assert redact(refused.value.detail) == refused.value.detail, "a client shows it"
 
 
 def test_unknown_token_is_401_and_so_is_the_hash_of_a_token(made):
     tokens, file = made
-    access = TokenAuthenticator.open(file)
+    access = TokenAuthenticator(file)
     assert status(access, "hydrator_guessed", Role.READ) == 401
     assert status(access, digest(tokens["read"]), Role.READ) == 401
 
@@ -90,14 +90,14 @@ def test_unknown_token_is_401_and_so_is_the_hash_of_a_token(made):
 def test_a_browser_may_send_the_token_as_password(made):
     tokens, file = made
     basic = base64.b64encode(f"me:{tokens['read']}".encode()).decode()
-    assert TokenAuthenticator.open(file).authorize(f"basic {basic}", Role.READ).role is Role.READ
+    assert TokenAuthenticator(file).authorize(f"basic {basic}", Role.READ).role is Role.READ
 
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory):
     file = tmp_path_factory.mktemp("access") / "tokens"
     write(file, create_token(Role.READ, None, DAY)[1].line)
-    return TokenAuthenticator.open(file)
+    return TokenAuthenticator(file)
 
 
 @given(st.text(max_size=80) | st.binary(max_size=40).map(lambda raw: base64.b64encode(raw).decode()))
@@ -121,7 +121,7 @@ def test_tokens_file_contains_hashes_and_no_token(made):
 
 def test_a_revoked_token_and_a_new_one_need_no_restart(made):
     tokens, file = made
-    access = TokenAuthenticator.open(file)
+    access = TokenAuthenticator(file)
     assert status(access, tokens["read"], Role.READ) == 200
     write(file, remove_grant(file.read_text(), digest(tokens["read"])[:12])[0])
     assert status(access, tokens["read"], Role.READ) == 401
@@ -133,7 +133,7 @@ def test_a_revoked_token_and_a_new_one_need_no_restart(made):
 
 def test_missing_tokens_file_refuses_every_request_with_503_and_not_401(made):
     tokens, file = made
-    access = TokenAuthenticator.open(file)
+    access = TokenAuthenticator(file)
     file.rename(file.with_name("elsewhere"))
     assert status(access, tokens["read"], Role.READ) == 503
     file.with_name("elsewhere").rename(file)
@@ -142,18 +142,18 @@ def test_missing_tokens_file_refuses_every_request_with_503_and_not_401(made):
 
 def test_a_file_that_others_may_write_is_not_believed(made):
     tokens, file = made
-    access = TokenAuthenticator.open(file)
+    access = TokenAuthenticator(file)
     file.chmod(0o622)
     assert status(access, tokens["read"], Role.READ) == 503
     with pytest.raises(ConfigError, match="other users may write to this file: run chmod 600"):
-        TokenAuthenticator.open(file)
+        TokenAuthenticator(file)
 
 
 def test_invalid_line_of_the_tokens_file_grants_nothing_and_the_others_stay(made):
     tokens, file = made
     broken = file.read_text().replace(" read", " root").replace("site:RAL", "site:")
     write(file, broken)
-    access = TokenAuthenticator.open(file)
+    access = TokenAuthenticator(file)
     assert status(access, tokens["read"], Role.READ) == 401
     assert status(access, tokens["ral"], Role.SITE, RAL) == 401
     assert status(access, tokens["cam"], Role.SITE, CAM) == 200
@@ -183,7 +183,7 @@ def served(made):
     tokens, file = made
     ads = {site: ad(L1, site=site) for site in (CAM, RAL, AWKWARD)}
     view = server_state(ads=ads, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON)
-    with server_of(lambda: view, authenticator=TokenAuthenticator.open(file)) as server:
+    with server_of(lambda: view, authenticator=TokenAuthenticator(file)) as server:
 
         def ask(path, name=None, body=None):
             headers = {"Authorization": f"Bearer {tokens[name]}"} if name else {}
@@ -260,7 +260,7 @@ def command(tmp_path, monkeypatch, capsys):
 def test_token_new_prints_the_token_once_and_stores_its_hash_with_mode_600(command, tmp_path):
     code, out, err = command("new", "--site", AWKWARD)
     token = out.strip()
-    access = TokenAuthenticator.open(tmp_path / "tokens")
+    access = TokenAuthenticator(tmp_path / "tokens")
     assert (code, status(access, token, Role.SITE, AWKWARD)) == (0, 200)
     assert token not in err + (tmp_path / "tokens").read_text()
     assert stat.S_IMODE((tmp_path / "tokens").stat().st_mode) == 0o600
@@ -273,7 +273,7 @@ def test_tokens_are_listed_and_revoked_by_their_key(command, tmp_path):
     _, listed, _ = command("list")
     assert [line.split()[2] for line in listed.splitlines()] == ["read", "site:CAM"]
     code, told, _ = command("revoke", listed.split()[0])
-    access = TokenAuthenticator.open(tmp_path / "tokens")
+    access = TokenAuthenticator(tmp_path / "tokens")
     assert (code, "was for read" in told) == (0, True)
     assert status(access, first.strip(), Role.READ) == 401
     assert status(access, second.strip(), Role.SITE, CAM) == 200

@@ -122,7 +122,7 @@ def test_too_many_requests_from_an_address_are_429_with_a_time_to_ask_again():
 
 def test_guessing_tokens_is_limited_too(tmp_path):
     (tmp_path / "tokens").touch(0o600)
-    with serving(RateLimiter(0.1, 3, Hand()), access=TokenAuthenticator.open(tmp_path / "tokens")) as server:
+    with serving(RateLimiter(0.1, 3, Hand()), access=TokenAuthenticator(tmp_path / "tokens")) as server:
         tried = [ask(server, Authorization=f"Bearer guess{n}").status_code for n in range(4)]
     assert tried == [401, 401, 401, 429]
 
@@ -132,7 +132,7 @@ def test_rate_limit_of_a_token_is_shared_by_all_addresses(tmp_path):
     other, second = create_token(Role.SITE, RAL, "2026-11-21")
     (tmp_path / "tokens").write_text(grant.line + second.line)
     (tmp_path / "tokens").chmod(0o600)
-    with serving(RateLimiter(0.1, 2, Hand()), access=TokenAuthenticator.open(tmp_path / "tokens")) as server:
+    with serving(RateLimiter(0.1, 2, Hand()), access=TokenAuthenticator(tmp_path / "tokens")) as server:
 
         def status(number, site, token):
             path = f"/v1/sites/{site}/ad"

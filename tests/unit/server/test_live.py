@@ -53,7 +53,7 @@ def test_the_version_needs_a_token_for_reading_and_the_script_needs_none(tmp_pat
     site_token, site_grant = create_token(Role.SITE, CAM, "2026-11-21")
     file.write_text(grant.line + site_grant.line)
     file.chmod(0o600)
-    with served(authenticator=TokenAuthenticator.open(file)) as client:
+    with served(authenticator=TokenAuthenticator(file)) as client:
         statuses = [
             client.get("/live", headers={"Authorization": f"Bearer {each}"} if each else {})
             for each in ("", site_token, token)

@@ -38,7 +38,7 @@ class Pool:
         file.write_text("".join(grant.line for _, grant in made.values()))
         file.chmod(0o600)
         self.tokens = {name: token for name, (token, _) in made.items()}
-        self.access = TokenAuthenticator.open(file)
+        self.access = TokenAuthenticator(file)
 
     def question(self, *what):
         self.asked.append(what)
