@@ -293,7 +293,7 @@ class Daemon:
     def _report_reload(self, problems: Sequence[str]) -> None:
         """Report to the metrics and ``hydrator status`` whether the daemon uses the configuration on disk."""
         reload = Reload(to_unix(self._machine.clock()), tuple(problems))
-        self._metrics.set_reload_result(is_successful=not problems)
+        self._metrics.instruments.set("config_last_reload_successful", not problems)
         self._context.reload = reload if problems else None
         with contextlib.suppress(StateError):  # the next save of the state reports the error
             self._store.save_reports({RELOAD_REPORT: reload})

@@ -308,7 +308,7 @@ class Metrics:
         self.instruments = Instruments(registry)
         self._last_restart_count = 0
         self.instruments.set("build_info", 1, version)
-        self.set_reload_result(is_successful=True)
+        self.instruments.set("config_last_reload_successful", 1)
 
     def count_child_restarts(self, restarts: int) -> None:
         """Count the restarts since the last call; *restarts* is the number since the start of the daemon."""
@@ -356,10 +356,6 @@ class Metrics:
         """
         for miss in misses:
             self.instruments.count("missed_datasets", miss.site if miss.site in known_sites else "unknown")
-
-    def set_reload_result(self, *, is_successful: bool) -> None:
-        """Set whether the daemon accepted the configuration at the last reload."""
-        self.instruments.set("config_last_reload_successful", is_successful)
 
     def set_credentials(self, credentials: Iterable[Credential]) -> None:
         """Set the expiry and the lifetime of all credentials in use."""

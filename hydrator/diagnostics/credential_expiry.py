@@ -20,8 +20,7 @@ RENEWAL_LIFE_DIVISOR = 10
 MAX_RENEWAL_LEAD = timedelta(days=30)
 """A renewal is due at most this long before the expiry. The alerts use this rule and the 1/10 rule."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
-_UTC_TIME = 0x17
-_TIME = rb"(\x17\x0d[0-9]{12}Z|\x18\x0f[0-9]{14}Z)"
+_TIME = rb"(?:\x17\x0d|\x18\x0f)([0-9]{12,14}Z)"
 _VALIDITY = re.compile(rb"\x30[\x1e\x20\x22]" + _TIME + _TIME)
 """The validity, a sequence of a UTCTime or GeneralizedTime each (RFC 5280, 4.1.2.5).
 
@@ -113,7 +112,6 @@ def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | N
 
 def _parse_asn1_time(element: bytes) -> datetime:
     """Parse an ASN.1 time. The year of a UTCTime has two digits: 50 to 99 mean 1950 to 1999."""
-    digits = element[2:].decode("ascii")
-    if element[0] == _UTC_TIME:
-        digits = ("19" if digits[:2] >= "50" else "20") + digits
-    return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+    text = element.decode("ascii")
+    century = "" if len(text) > len("YYMMDDhhmmssZ") else "19" if text >= "50" else "20"
+    return datetime.strptime(century + text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

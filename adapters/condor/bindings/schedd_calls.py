@@ -237,7 +237,7 @@ class LoadCalls(Bindings):
         started_at = read_plain(ad, "JobCurrentStartDate")
         if not is_number(started_at):
             return
-        site = next(filter(None, (read_text(ad, name) for name in machine_attributes)), None)
+        site = _recorded_site(ad, machine_attributes)
         slot = _slot_of(read_plain(ad, "RemoteHost"))
         offer = read_text(ad, contract.START_RECORD, MAX_OFFER_LENGTH)
         user = read_text(ad, "User") or ""
@@ -322,6 +322,10 @@ def read_start(ad: Any, schedd: str) -> Ad:
 def _machine_attributes(site_attributes: Sequence[str]) -> list[str]:
     """Return the job attributes in which a schedd records *site_attributes* of the job's slot."""
     return [f"MachineAttr{name}0" for name in site_attributes]
+
+
+def _recorded_site(ad: Any, machine_attributes: Iterable[str]) -> str | None:
+    return next(filter(None, (read_text(ad, name) for name in machine_attributes)), None)
 
 
 def _idle_rows(counts: Iterable[tuple[tuple[Any, ...], int]]) -> list[Ad]:
@@ -497,11 +501,9 @@ class ScheddCalls(LoadCalls):
         return [self._outcome_row(ad, schedd, machine_attributes) for ad in ads]
 
     def _outcome_row(self, ad: Any, schedd: str, machine_attributes: Sequence[str]) -> Ad:
-        scalar = self.scalar
-        site = next((name for name in machine_attributes if isinstance(scalar(ad, name), str)), None)
         return {
             **self.scalars(ad, OUTCOME_ATTRIBUTES),
-            "site": scalar(ad, site) if site else None,
+            "site": _recorded_site(ad, machine_attributes),
             "datasets": list(self._read_required_datasets(ad)) if contract.REQUIRED_DATASETS in ad else None,
             **read_start(ad, schedd),
             **self._report_row(ad),
@@ -556,14 +558,13 @@ class TransferCalls(Bindings):
 
     def _transfer_row(self, ad: Any, machine_attributes: Sequence[str]) -> Ad:
         scalar = self.scalar
-        site = next((scalar(ad, name) for name in machine_attributes if scalar(ad, name)), None)
         is_input = "InputPluginResultList" in ad  # 23.9 omits EpochAdType
         files = list(_read_results(ad)) if is_input else self._read_schedd_transfer(ad)
         run = [scalar(ad, name) for name in _RUN]
         return {
             "kind": "INPUT" if is_input else "EPOCH",
             "run": None if None in run else ".".join(map(str, run)),
-            "site": site if isinstance(site, str) else None,
+            "site": _recorded_site(ad, machine_attributes),
             "user": user if isinstance(user := scalar(ad, "User"), str) else None,
             "files": files,
         }

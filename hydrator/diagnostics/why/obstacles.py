@@ -155,15 +155,11 @@ def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:
     parts = []
     for cause, name in _RESOURCE.items():
         request = job.requests.get(name)
-        free = max((group.largest_resources.get(name, 0) for group in groups), default=0)
-        if (
-            request is not None
-            and free < request
-            and any(name in group.largest_resources for group in groups)
-        ):
+        free = [group.largest_resources[name] for group in groups if name in group.largest_resources]
+        if request is not None and free and max(free) < request:
             total = max(group.largest_resources.get(f"TotalSlot{name}", 0) for group in groups)
             parts.append(
-                f"{_amount_with_unit(cause, free)} free of {_amount_with_unit(cause, total)},"
+                f"{_amount_with_unit(cause, max(free))} free of {_amount_with_unit(cause, total)},"
                 f" the job requests {requested_amount(cause, job)}"
             )
     return "; ".join(parts) or "other jobs use these slots"
