@@ -60,43 +60,11 @@ def test_jobs_of_hydrator_submit_run_where_their_set_is_and_share_an_autocluster
     assert located.pool.is_idle(clusters[1])
 
 
-@pytest.mark.older
-@pytest.mark.parametrize(
-    "lines",
-    [
-        (*prepared(), "+RequiredDatasets = " + LISTED.replace("SB007", "SB700")),
-        ('+DataLocalityKey = "ska:a"', f"+RequiredDatasets = {LISTED}"),
-        (
-            f'+DataLocalityKey = "{hash_key([A])}"',
-            '+DataLocalityKeyFor = "ska:a"',
-            '+RequiredDatasets = {"ska:b"}',
-        ),
-    ],
-    ids=["the list was overridden", "copied names", "copied hash"],
-)
-def test_key_of_another_list_starts_no_job(located, lines):
-    """Cases S1 to S3: it would start where its own data is not."""
-    keys = {hash_key(LONG): 1.0, hash_key([A]): 1.0, "ska:a": 1.0}
-    located.advertise({"UK": f"DataLocalitySets = {record(keys)}\n"})
-    wrong = located.submit(None, *lines, '+DataLocality = "require"')
-    right = located.submit(LISTED, *prepared('+DataLocality = "require"'))
-    assert located.pool.ran_at(right) == ["UK"]
-    assert located.pool.stays_idle(wrong)
-
-
 def test_prepared_jobs_run_anywhere_without_the_transform_and_with_rank_only(located):
     with configured(located, rank_only=True):
         located.pool.ran_at(located.submit(LISTED, *prepared('+DataLocality = "require"')))
     with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \nSUBMIT_REQUIREMENT_NAMES = \n"}):
         located.pool.ran_at(located.submit(LISTED, *prepared('+DataLocality = "require"')))
-
-
-def test_jobs_without_datasets_and_of_other_universes_stay_unchanged(located):
-    ad = located.ad(located.submit(None, HELD))
-    assert not [name for name in ad if "DataLocality" in name or "RequiredDatasets" in name]
-    for universe in ("scheduler", "local"):
-        ad = located.ad(located.submit('{"ska:a"}', HELD, f"universe = {universe}"))
-        assert not [name for name in ad if "DataLocality" in name]
 
 
 GPUS = GpuChoice(SlotShare(1, 1000), None, 'Capability > 7.5 && DeviceName == "A"').attributes
@@ -117,13 +85,18 @@ CORPUS = (
         {"RequiredDatasets": '{"x:a"}', "DataLocalityTransformed": "true", "DataLocalityRank": rank}
         for rank in (JOB_RANK, "false ? {} : DataLocalityRank")
     ),
+    {},
+    *({"RequiredDatasets": '{"x:a"}', "JobFactoryId": own, "DataLocalityRank": "5"} for own in ("1", "12")),
     {"RequiredDatasets": "undefined"},
     {"RequiredDatasets": '{"x:a,x:b", "L1"}'},
     {"RequiredDatasets": '{"x:a#b"}', "JobMaterializeDigestFile": '"x"'},
     {"RequiredDatasets": '{"embargo:a"}'},
     {"RequiredDatasets": LISTED},
     {"RequiredDatasets": LISTED, **{name: f'"{text}"' for name, text in key_attributes(LONG).items()}},
-    {"RequiredDatasets": LISTED, **{name: f'"{text}"' for name, text in key_attributes(LONG[1:]).items()}},
+    *(
+        {"RequiredDatasets": LISTED, **{name: f'"{text}"' for name, text in key_attributes(dids).items()}}
+        for dids in (LONG[1:], [A])
+    ),
     *({"RequiredDatasets": '{"x:a"}', "DataLocality": f'"{mode}"'} for mode in ("REQUIRE", "wait", "maybe")),
     *({"RequiredDatasets": '{"x:a"}', "DataLocalityMaxWait": wait} for wait in ("0", "1", "50", "1.5", "-1")),
     {"RequiredDatasets": '{"x:a"}', "Requirements": str(ExprTree(f"(TARGET.A) && {REQUIREMENT}"))},
@@ -238,32 +211,6 @@ def test_requirements_that_name_themselves_are_refused_and_stop_no_schedd(locate
     done = located.pool.run("condor_submit", "-", user="alice", input=text, env=own, check=False)
     assert "Requirements, Rank: no macro" in done.stderr
     located.submit('{"ska:a"}', HELD)
-
-
-@pytest.mark.older
-def test_forged_factory_gets_the_key_and_rank_of_a_job(located):
-    cluster = located.submit('{"ska:a"}', HELD, "+JobFactoryId = 1", "+DataLocalityRank = 5")
-    ad = located.ad(cluster)
-    assert (ad["DataLocalityKey"], str(ad.lookup("DataLocalityRank"))) == (
-        names_key([A]),
-        str(ExprTree(JOB_RANK)),
-    )
-    text = description('{"ska:a"}', HELD, "+JobFactoryId = $(ClusterId)", "+DataLocalityRank = 5")
-    done = located.pool.run("condor_submit", "-", user="alice", input=text, check=False)
-    assert "the schedd did not transform this job" in done.stderr
-    template = ("+JobFactoryId = $(ClusterId)", '+JobMaterializeDigestFile = "none"', "+DataLocalityRank = 5")
-    ad = located.ad(located.submit('{"ska:a"}', HELD, *template))
-    assert str(ad.lookup("DataLocalityRank")) == "undefined", "nothing of theirs is evaluated"
-
-
-@pytest.mark.parametrize("universe", ["local", "scheduler"])
-def test_a_job_that_runs_on_the_access_point_is_taken_with_a_warning(located, universe):
-    text = description('{"ska:a"}', HELD, f"universe = {universe}")
-    done = located.pool.run("condor_submit", "-", user="alice", input=text)
-    assert "RequiredDatasets has no effect here" in done.stdout + done.stderr
-    text = description('{"ska:a"}', HELD, f"universe = {universe}", run="/usr/bin/condor_dagman 1")
-    done = located.pool.run("condor_submit", "-", user="alice", input=text)
-    assert "no effect" not in done.stdout + done.stderr
 
 
 def test_transformed_attributes_can_be_edited_by_release_alone(located):
