@@ -201,18 +201,6 @@ def test_a_routed_copy_with_requirements_of_the_routes_is_tied_to_its_data_anew(
     assert copy["DataLocalityTransformed"] is True
 
 
-HOSTILE_AD = """DataLocalityGeneration = 7
-include command : touch {ran}
-use ROLE : Personal
-SCHEDD_NAME = stolen
-SCHEDD_ATTRS = $(SCHEDD_ATTRS) Injected
-Injected = "yes"
-DataLocalitySite = "$RANDOM_CHOICE(a,b) $$(Name)"
-AvailableDatasets = {{"ska:a"}}
-@=end
-"""
-
-
 def summary_config(pool: Pool, folder: Path) -> str:
     """Return the shipped file as a stand-in for a CE has it: with this schedd's paths and period."""
     hook = write_program(pool.shared / "classad-hydrator-hook", Path(startd_cron.__file__).read_text("utf-8"))
@@ -233,38 +221,15 @@ def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):
     folder.mkdir()
     folder.chmod(0o755)
     ad = folder / "UK.ad"
-
-    def put(text: str) -> None:
-        ad.write_text(text, "utf-8")
-        ad.chmod(0o644)
-
-    def said(generation: int) -> list[dict]:
-        return world.home.ads(f'MyType == "Scheduler" && DataLocalityGeneration == {generation}')
-
-    put(site_ad("UK", 5).text)
+    ad.write_text(site_ad("UK", 5).text, "utf-8")
+    ad.chmod(0o644)
     world.home.reconfig(schedd=summary_config(world.home, folder))
     world.home.restart_daemon("schedd")  # one without a cron job at its start takes none at a reconfiguration
-    (schedd,) = world.home.wait(lambda: said(5), "the schedd's ad to say so")
+    told = 'MyType == "Scheduler" && DataLocalityGeneration == 5'
+    (schedd,) = world.home.wait(lambda: world.home.ads(told), "the schedd's ad to say so")
     assert schedd["DataLocalitySite"] == "UK"
     assert schedd["AvailableDatasets"] == ["ska:observation_00000", "ska:observation_00001"]
     assert dict(schedd["DatasetStates"]) == dict.fromkeys(schedd["AvailableDatasets"], "AVAILABLE")
-
-    ran = world.home.shared / "ran"
-    put(HOSTILE_AD.format(ran=ran))
-
-    def trouble() -> list[dict]:
-        return world.home.ads('MyType == "Scheduler" && DataLocalityError isnt undefined')
-
-    (schedd,) = world.home.wait(trouble, "the schedd's ad to say that the file is refused")
-    world.home.reconfig(schedd=summary_config(world.home, folder))
-    put(site_ad("UK", 6).text)
-    (again,) = world.home.wait(lambda: said(6), "the schedd's ad to be good again")
-    assert not ran.exists()
-    for one in (schedd, again):
-        assert "Injected" not in one
-        assert one["DataLocalitySite"] == "UK"
-        assert one["Name"] != "stolen"
-    assert world.home.run("condor_config_val", "Injected", check=False).returncode != 0
 
 
 def test_no_configuration_includes_an_ad_file_with_include_command():
