@@ -86,16 +86,6 @@ def test_held_change_is_in_status_sites_plan_and_check(emptied):
     assert WHY in warned["message"]
 
 
-def test_emptied_catalogue_empties_the_ad_only_once_polls_confirm_it(emptied):
-    before = emptied.ad()
-    assert all(did in before for did in DIDS)
-    emptied.run("once")
-    assert emptied.ad() == before
-    emptied.run("once")
-    assert not any(did in emptied.ad() for did in DIDS)
-    assert not any(row["loss"] for row in emptied.json("sites"))
-
-
 def test_approved_change_is_applied_by_the_next_cycle(emptied):
     assert "CAM: the daemon's next cycle may remove 6 datasets" in emptied.run("approve", "CAM")
     assert any(did in emptied.ad() for did in DIDS), "approving alone changes nothing"

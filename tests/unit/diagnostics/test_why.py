@@ -1060,13 +1060,3 @@ def test_why_of_a_stopped_daemon_says_that_it_is_stopped():
     world.control.stop_reason = "stopped by the operator"
     world.step()
     assert any(line.startswith("stopped by the operator") for line in staging_of(world))
-
-
-def test_why_has_no_requests_for_the_data_of_other_jobs():
-    world = world_with(1)
-    world.queue(need(L2))
-    overview = replace(world.overview, requests=tuple(r for r in world.overview.requests if r.did == L2))
-    world.overview = overview
-    assert staging_of(world) == []
-    (answer,) = ask_job(asked(FakePool({"a": IDLE})), 7, None, None).answers
-    assert answer.staging == ()

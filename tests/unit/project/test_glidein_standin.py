@@ -65,18 +65,6 @@ def test_hook_prints_nothing_at_the_start_of_a_glidein(glidein):
     assert glidein.start(NAME) == Ran(0, "", "")
 
 
-def test_periodic_block_of_the_hook_has_a_tag_of_its_own(glidein):
-    ran = glidein.periodic(NAME)
-    trouble, ours, theirs = blocks(ran.out)
-    assert trouble.strip() == "DataLocalityError = undefined\n- trouble"
-    assert published(ran)
-    assert ours.endswith("\n- locality update:true\n")
-    assert "DatasetStates" in ours
-    assert "DatasetStates" not in theirs
-    assert theirs.startswith("GLIDEIN_PS_OK = true\n")
-    assert theirs.endswith("\n-\n")
-
-
 def test_unreachable_source_fails_no_run_and_publishes_nothing(glidein, settings):
     Path(settings["HYDRATOR_FILE"]).unlink()
     assert glidein.start(NAME).status == 0
