@@ -97,7 +97,12 @@ class Count(NamedTuple):
 
     @property
     def fraction(self) -> float:
-        """Return available bytes / all bytes, 0 to 1; if bytes are unknown, available files / all files."""
+        """Return available bytes / all bytes, 0 to 1; if bytes are unknown, available files / all files.
+
+        It is 1 if all files are available, whatever the sizes.
+        """
+        if self.is_complete:
+            return 1.0
         part, whole = (
             (self.available_bytes, self.bytes) if self.bytes > 0 else (self.available_length, self.length)
         )

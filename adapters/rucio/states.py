@@ -57,6 +57,7 @@ PENDING_STATES = {"INJECT": "I", "WAITING_APPROVAL": "W"}
 UNFINISHED_STATES = frozenset({"REPLICATING", "STUCK", "SUSPENDED"})
 _NO_SOURCES = ("NO_SOURCES", "MissingSourceReplica")
 """Rucio's errors for a file that no storage element can send; Rucio then creates no further transfer."""
+_NOT_READABLE_NOW = frozenset({DatasetState.NEARLINE, DatasetState.UNAVAILABLE})
 _REASON_CHARS, _NAME_CHARS = 200, 100
 _sanitize_name = lru_cache(1024)(partial(sanitize, max_chars=_NAME_CHARS))
 """Many rules are of one account."""
@@ -209,55 +210,45 @@ def movement_without_locks(rule: Rule, *, held_until: datetime) -> Movement:
     return Movement(moving, rule.state == "WAITING_APPROVAL", rule.expires_at, provenance_of(rule))
 
 
-class RseState(NamedTuple):
-    """The state of a dataset at one storage element, with the fraction on disk and its provenance."""
-
-    state: DatasetState
-    fraction: float
-    provenance: Provenance = NO_PROVENANCE
-
-
-def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -> RseState | None:
-    """Return the state of one dataset at one storage element; None if it is not at *rse*.
+def _state_at(
+    rse: Rse, count: Count, movement: Movement, held_until: datetime
+) -> tuple[DatasetState, str] | None:
+    """Return the state of one dataset at one storage element, with its reason; None if it is not at *rse*.
 
     A rule only promises data, so a complete count has priority over rules. A dataset that is partly on tape,
     or moving to tape, counts as absent. A complete copy is PARTIAL if it is in a cache, or if its rules
     end before *held_until*: Rucio may delete the copy before a long job ends.
     """
-    provenance = movement.provenance
+    reason = movement.provenance.reason
     if rse.is_tape and not count.is_complete:
         return None
     if not rse.is_readable:
         is_there = count.available_length > 0 or movement.is_moving or movement.is_stuck
         reason = f"{rse.name} cannot be read (availability_read, or a downtime)"
-        state = RseState(DatasetState.UNAVAILABLE, 0.0, replace(provenance, reason=reason))
-        return state if is_there else None
+        return (DatasetState.UNAVAILABLE, reason) if is_there else None
     if rse.is_tape:
-        return RseState(DatasetState.NEARLINE, 0.0, provenance)
+        return DatasetState.NEARLINE, reason
     if count.is_complete:
         return _complete_state(rse, movement, held_until)
     if movement.is_moving and not rse.is_writable:
         reason = f"{rse.name} cannot be written (availability_write), so nothing arrives"
-        return RseState(DatasetState.STUCK, count.fraction, replace(provenance, reason=reason))
+        return DatasetState.STUCK, reason
     if movement.is_moving:
-        return RseState(DatasetState.STAGING, count.fraction, provenance)
+        return DatasetState.STAGING, reason
     if movement.is_stuck:
-        return RseState(DatasetState.STUCK, count.fraction, provenance)
-    return RseState(DatasetState.PARTIAL, count.fraction, provenance) if count.available_length > 0 else None
+        return DatasetState.STUCK, reason
+    return (DatasetState.PARTIAL, reason) if count.available_length > 0 else None
 
 
-def _complete_state(rse: Rse, movement: Movement, held_until: datetime) -> RseState:
+def _complete_state(rse: Rse, movement: Movement, held_until: datetime) -> tuple[DatasetState, str]:
     provenance = movement.provenance
     if rse.is_volatile:
         reason = f"whole, but {rse.name} is a cache (volatile) that may drop it at any time"
-        return RseState(DatasetState.PARTIAL, 1.0, replace(provenance, reason=reason))
+        return DatasetState.PARTIAL, reason
     if movement.ends_at is not None and movement.ends_at <= held_until:
         ended = "" if provenance.rule else provenance.reason
-        reason = f"whole, but {ended or 'no rule holds it for long enough'}"
-        return RseState(DatasetState.PARTIAL, 1.0, replace(provenance, reason=reason))
-    return RseState(
-        DatasetState.AVAILABLE, 1.0, replace(provenance, reason="") if provenance.reason else provenance
-    )
+        return DatasetState.PARTIAL, f"whole, but {ended or 'no rule holds it for long enough'}"
+    return DatasetState.AVAILABLE, ""
 
 
 def dataset_replicas(
@@ -283,12 +274,13 @@ def dataset_replicas(
         if storage.fault:
             faults.append(f"{did} is at {name}: {storage.fault}")
             continue
-        at = state_at(storage, counts.get(name, NO_FILES), movement, held_until)
-        if at:
-            replicas += [
-                Replica(did, site, at.state, at.fraction, storage=name, provenance=at.provenance)
-                for site in storage.sites
-            ]
+        count, provenance = counts.get(name, NO_FILES), movement.provenance
+        if found := _state_at(storage, count, movement, held_until):
+            state, reason = found
+            fraction = 0.0 if state in _NOT_READABLE_NOW else count.fraction
+            if reason != provenance.reason:  # equal provenances share one object
+                provenance = replace(provenance, reason=reason)
+            replicas += [Replica(did, site, state, fraction, name, provenance) for site in storage.sites]
     if faults and not replicas:
         raise BadRow(faults[0])
     return tuple(sorted(replicas, key=lambda replica: (replica.site, replica.storage)))

@@ -1,7 +1,7 @@
 """Oddities of Rucio servers that users reported, each one instance of a kind."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adapters.rucio.conclusions import ProgressTracker, _mark_growing, estimate_completion
 from adapters.rucio.file_lists import files_at
 from adapters.rucio.responses import BadRow, Count, Rse
-from adapters.rucio.states import Lock, Movement, Rule, movements, state_at
+from adapters.rucio.states import Lock, Movement, Rule, dataset_replicas, movements
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import DatasetState, Did, Provenance, Replica
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
@@ -176,11 +176,17 @@ def test_files_inside_archives_are_part_of_no_union_and_no_error():
 DISK = Rse("RAL-DISK", RAL, is_tape=False)
 
 
+def replica_at_ral(count: Count, movement: Movement, held_until: datetime) -> Replica:
+    name, moves = DISK.name, {DISK.name: movement}
+    [replica] = dataset_replicas(L1, {name: count}, moves, {name: DISK}, held_until=held_until)
+    return replica
+
+
 def test_dataset_that_loses_files_after_its_last_rule_is_not_called_whole():
     """Case R5: "PARTIAL 92 %", and "whole, but its last rule has ended"."""
     ended = Movement(ends_at=NOON, provenance=Provenance(reason="its last rule has ended"))
     counts = Count(13, 12, 130, 120), Count(4, 4, 40, 40)
-    part, whole = (state_at(DISK, count, ended, NOON + HOUR) for count in counts)
+    part, whole = (replica_at_ral(count, ended, NOON + HOUR) for count in counts)
     assert (part.state, part.fraction) == (DatasetState.PARTIAL, 12 / 13)
     assert part.provenance.reason == "its last rule has ended"
     assert whole.provenance.reason == "whole, but its last rule has ended"
@@ -191,8 +197,8 @@ def test_dataset_in_part_under_a_suspended_rule_is_stuck_whatever_its_locks(lock
     """Case R6: two of four files, all locks OK, was PARTIAL."""
     rule = Rule("r", L1, "SUSPENDED", "RAL-DISK")
     found = movements([Lock(L1, "RAL-DISK", lock, "r")], {"r": rule}, held_until=NOON)["RAL-DISK"]
-    assert state_at(DISK, HALF, found, NOON).state is DatasetState.STUCK
-    assert state_at(DISK, Count(4, 4, 40, 40), found, NOON).state is DatasetState.AVAILABLE
+    assert replica_at_ral(HALF, found, NOON).state is DatasetState.STUCK
+    assert replica_at_ral(Count(4, 4, 40, 40), found, NOON).state is DatasetState.AVAILABLE
 
 
 # completion estimates: a straight line through the samples

@@ -17,7 +17,6 @@ from adapters.rucio.states import (
     movement_without_locks,
     movements,
     read_rule,
-    state_at,
 )
 from hydrator.domain.model import DatasetState, Did, Replica, Seen, Site
 from tests.factories import BEST_FIRST, L1
@@ -41,8 +40,13 @@ SOON = NOON + timedelta(hours=6)
 
 
 def at(storage: Rse, count: Count, movement: Movement) -> tuple[DatasetState, float] | None:
-    found = state_at(storage, count, movement, SOON)
-    return (found.state, found.fraction) if found else None
+    found = replicas_at(storage, count, movement)
+    return (found[0].state, found[0].fraction) if found else None
+
+
+def replicas_at(storage: Rse, count: Count, movement: Movement) -> tuple[Replica, ...]:
+    name = storage.name
+    return dataset_replicas(L1, {name: count}, {name: movement}, {name: storage}, held_until=SOON)
 
 
 def files(available: int, length: int = 4) -> Count:
@@ -99,7 +103,7 @@ CLOSED, SHORT = "UK-DISK cannot be read", "no rule holds it for long enough"
 )
 def test_a_copy_that_is_unreadable_or_short_lived_is_not_complete(storage, count, movement, found, reason):
     assert at(storage, count, movement) == found
-    assert not reason or reason in state_at(storage, count, movement, SOON).provenance.reason
+    assert not reason or reason in replicas_at(storage, count, movement)[0].provenance.reason
 
 
 @pytest.mark.parametrize(
@@ -110,6 +114,7 @@ def test_a_copy_that_is_unreadable_or_short_lived_is_not_complete(storage, count
         (Count(4, 1, 3003.0, 1001.0), 1 / 3),
         (Count(0, 0, 0, 0), 0.0),
         (Count(4, 3, 100, 130), 1.0),
+        (Count(4, 4, 100, 70), 1.0),
     ],
 )
 def test_a_fraction_is_of_bytes_and_of_files_where_bytes_are_unknown(count, fraction):
