@@ -108,6 +108,11 @@ class Movement:
 
 
 NO_MOVEMENT = Movement()
+_FILE_MOVEMENTS = {
+    "COPYING": Movement(is_moving=True),
+    "UNAVAILABLE": Movement(is_stuck=True, provenance=Provenance(reason="no transfer brings the file")),
+}
+"""The movement of one file that a state of its replica implies."""
 Movements = Mapping[str, Movement]
 """The movements of one dataset, by storage element."""
 
@@ -353,12 +358,15 @@ def apply_did_expiry(replicas: Iterable[Replica], ends_at: datetime | None, held
 def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until: datetime) -> Replicas:
     """Return the replicas of one file; *states* has its state at each storage element (``list_replicas``).
 
+    Rucio makes a replica UNAVAILABLE if its transfer failed for good or cannot begin: its locks are STUCK. A
+    deleted rule leaves such a replica, too, until the reaper removes it. A downtime changes no replica.
+
     Raises:
         BadRow: see :func:`dataset_replicas`.
     """
     available = available_storages(states)
     counts = {name: Count(1, int(name in available), 0, 0) for name in states}
-    moves = {name: Movement(is_moving=state == "COPYING") for name, state in states.items()}
+    moves = {name: _FILE_MOVEMENTS.get(state, NO_MOVEMENT) for name, state in states.items()}
     return dataset_replicas(did, counts, moves, rses, held_until=held_until)
 
 

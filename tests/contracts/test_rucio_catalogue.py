@@ -140,6 +140,11 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1", (CAM, AVAILABLE, 1.0), (RAL, NEARLINE, 1.0))
         assert self.read_states_of(Did(f"{did}.00002")) == {(CAM, AVAILABLE, 1.0), (RAL, NEARLINE, 0.0)}
 
+    def test_a_single_file_whose_transfer_failed_is_stuck(self):
+        did = self.dataset("L1", (CAM, STUCK, 0.5))
+        assert self.read_states_of(Did(f"{did}.00000")) == {(CAM, AVAILABLE, 1.0)}
+        assert self.read_states_of(Did(f"{did}.00003")) == {(CAM, STUCK, 0.0)}
+
     def test_one_refused_name_leaves_the_others_seen(self):
         did = self.dataset("L1", (CAM, AVAILABLE, 1.0))
         odd = {Did("a-scope-longer-than-rucio-allows:L1"), Did(f"{self.scope}:~+")}

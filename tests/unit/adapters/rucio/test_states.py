@@ -215,12 +215,20 @@ def test_a_rule_row_without_an_id_is_refused(damage):
         read_rule(damage)
 
 
-def test_a_file_is_complete_moving_or_not_there():
-    states = {"UK-DISK": "COPYING", "UK-TAPE": "AVAILABLE", "X": "AVAILABLE"}
-    said = {(r.storage, r.state) for r in file_replicas(L1, states, STORAGES, held_until=SOON)}
-    assert said == {("UK-DISK", STAGING), ("UK-TAPE", NEARLINE)}
-    bad = {"UK-DISK": "BAD", "UK-TAPE": "UNAVAILABLE"}
-    assert file_replicas(L1, bad, STORAGES, held_until=SOON) == ()
+@pytest.mark.parametrize(
+    ("disk", "tape", "found"),
+    [
+        ("COPYING", "AVAILABLE", {("UK-DISK", STAGING), ("UK-TAPE", NEARLINE)}),
+        ("UNAVAILABLE", "COPYING", {("UK-DISK", STUCK)}),
+        ("BAD", "UNAVAILABLE", set()),
+        ("TEMPORARY_UNAVAILABLE", "BAD", set()),
+        ("BEING_DELETED", "BAD", set()),
+    ],
+)
+def test_a_file_is_complete_moving_stuck_or_not_there(disk, tape, found):
+    states = {"UK-DISK": disk, "UK-TAPE": tape, "X": "AVAILABLE"}
+    replicas = file_replicas(L1, states, STORAGES, held_until=SOON)
+    assert {(replica.storage, replica.state) for replica in replicas} == found
 
 
 def part(*replicas: tuple[Site, DatasetState, float], size: int | None = 10) -> Seen:
