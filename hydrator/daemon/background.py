@@ -6,8 +6,9 @@ slots without a hook.
 """
 
 import contextlib
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -42,6 +43,7 @@ class BackgroundWorker(ABC):
         self._context = context
         self._metrics = context.metrics
         self._clock = context.clock
+        self._problems = OngoingFailures()
 
     @abstractmethod
     def schedule(self, runtime: Runtime) -> None:
@@ -76,6 +78,16 @@ class BackgroundWorker(ABC):
             self._run_turn, "interval", turn, seconds=interval_seconds, id=name, executor=name, **when
         )
 
+    def _log_problems(
+        self, problems: Mapping[str, str], kind: str, begun: str, ended: str, level: int = logging.WARNING
+    ) -> None:
+        """Log each of *problems* once when it begins, and once when it has ended; *kind* names its part."""
+        new, gone = self._problems.replace(problems)
+        for part in sorted(new):
+            _log.log(level, begun, **{kind: part}, why=problems[part])
+        for part in gone:
+            _log.info(ended, **{kind: part})
+
 
 _CREDENTIALS_SECONDS = 60
 _FIRST_SLOT_COUNT = timedelta(seconds=10)
@@ -87,7 +99,6 @@ class MaintenanceTasks(BackgroundWorker):
 
     def __init__(self, context: DaemonContext) -> None:
         super().__init__(context)
-        self._expiring_credentials = OngoingFailures()
         self._saved_credentials: list[Credential] | None = None
 
     def schedule(self, runtime: Runtime) -> None:
@@ -118,7 +129,7 @@ class MaintenanceTasks(BackgroundWorker):
         self._metrics.set_credentials(credentials)
         now = self._clock()
         due = {one.name: one for one in credentials if one.is_renewal_due(now)}
-        new, _ = self._expiring_credentials.replace(dict.fromkeys(due, ""))
+        new, _ = self._problems.replace(dict.fromkeys(due, ""))
         for name in sorted(new):
             why = due[name].expiry_text(now)
             _log.warning("credential must be renewed", name=name, why=why, todo=due[name].todo)
@@ -231,10 +242,6 @@ _FIRST_READ = timedelta(seconds=15)
 class NetworkTasks(BackgroundWorker):
     """Queries of the sources of rates; a source that fails does not affect the other sources or a cycle."""
 
-    def __init__(self, context: DaemonContext) -> None:
-        super().__init__(context)
-        self._problems = OngoingFailures()
-
     def schedule(self, runtime: Runtime) -> None:
         """Schedule the queries of the sources."""
         interval = self._context.settings.daemon.history_seconds
@@ -254,10 +261,10 @@ class NetworkTasks(BackgroundWorker):
             samples = select_samples((*stored.samples, *new_samples), sites, now)
             self._context.store.save_reports({NETWORK_REPORT: NetworkRecord(samples, statuses)})
         except StateError as error:
-            self._log_problems({"state": str(error)})
+            self._log_failures({"state": str(error)})
             return
         network.rates = RateTable(samples, now=now, network=network.settings)
-        self._log_problems(
+        self._log_failures(
             {f"{each.name} {part}": why for each in statuses for part, why in each.failures.items()}
         )
 
@@ -267,21 +274,13 @@ class NetworkTasks(BackgroundWorker):
         answer = self._context.bugs.attempt(part, log.read_samples, PoolError)
         return TransferLogAnswer(failures={"pool": answer.reason}) if isinstance(answer, Unseen) else answer
 
-    def _log_problems(self, problems: dict[str, str]) -> None:
-        """Log each problem of a source once, and once that it has ended."""
-        new, ended = self._problems.replace(problems)
-        for source in sorted(new):
-            _log.info("source of rates gives no answer", source=source, why=problems[source])
-        for source in ended:
-            _log.info("source of rates answers again", source=source)
+    def _log_failures(self, failures: Mapping[str, str]) -> None:
+        begun, ended = "source of rates gives no answer", "source of rates answers again"
+        self._log_problems(failures, "source", begun, ended, logging.INFO)
 
 
 class PoolEdits(BackgroundWorker):
     """Edits of slot ads, according to the site ads of the last cycle."""
-
-    def __init__(self, context: DaemonContext) -> None:
-        super().__init__(context)
-        self._failing_collectors = OngoingFailures()
 
     def schedule(self, runtime: Runtime) -> None:
         """Schedule the slot merge if it is enabled."""
@@ -296,8 +295,5 @@ class PoolEdits(BackgroundWorker):
         results = merge(ads, sites.is_retired)
         self._metrics.record_merge(results)
         errors = {collector: result.error for collector, result in results.items() if result.error}
-        new, ended = self._failing_collectors.replace(errors)
-        for collector in sorted(new):
-            _log.error("collector refused the slot merge", collector=collector, why=errors[collector])
-        for collector in ended:
-            _log.info("collector accepts the slot merge again", collector=collector)
+        begun, ended = "collector refused the slot merge", "collector accepts the slot merge again"
+        self._log_problems(errors, "collector", begun, ended, logging.ERROR)

@@ -11,7 +11,6 @@ import structlog
 
 from hydrator.daemon.metrics import Instruments
 from hydrator.daemon.runtime import DaemonContext, Runtime
-from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import StagingError, StagingKind, StagingRefused
@@ -100,7 +99,6 @@ class StagingTasks(BackgroundWorker):
     def __init__(self, context: DaemonContext) -> None:
         super().__init__(context)
         self._staging_metrics = StagingMetrics(context.metrics.instruments)
-        self._problems = OngoingFailures()
 
     def schedule(self, runtime: Runtime) -> None:
         """Schedule the steps; with the mode off, only save that it is off."""
@@ -133,12 +131,8 @@ class StagingTasks(BackgroundWorker):
         self._staging_metrics.record(overview)
         with contextlib.suppress(StateError):  # the step reported the same reason
             self._context.store.save_reports({STAGING_REPORT: overview})
-        problems = dict(overview.problems)
-        new, ended = self._problems.replace(problems)
-        for part in sorted(new):
-            _log.warning("staging has a problem", part=part, why=problems[part])
-        for part in ended:
-            _log.info("staging has no problem any more", part=part)
+        begun, ended = "staging has a problem", "staging has no problem any more"
+        self._log_problems(overview.problems, "part", begun, ended)
 
     def _record_call(self, write: Write, one: Request, error: StagingError | None) -> None:
         """Count and log one call that changes something in a catalogue, for the data manager."""

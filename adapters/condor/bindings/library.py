@@ -254,12 +254,8 @@ class Bindings:
         ads = self.query_ads(kinds.get(daemon, daemon.capitalize()), LOCATION_ATTRIBUTES, constraint)
         located = [ad for ad in ads if "MyAddress" in ad]
         if not located:
-            reason = (
-                f"the collector has no ad of any {daemon}"
-                if name is None
-                else "the collector has no ad of this daemon"
-            )
-            raise CallError("pool", reason)
+            which = f"any {daemon}" if name is None else "this daemon"
+            raise CallError("pool", f"the collector has no ad of {which}")
         return min(located, key=lambda ad: str(ad.get("Name", "")))
 
     def _find_collector_ad(self, address: str) -> Any:
