@@ -71,7 +71,7 @@ def load_status(store: Store, now: datetime, owner: str | None, poll_seconds: fl
     """
     cycle, reload = load_view(store), store.load_report(RELOAD_REPORT, Reload)
     if reload and not reload.problems:
-        owner = owner or ("reloads" if to_unix(now) - reload.at <= _RELOAD_SECONDS else None)
+        owner = owner or ("reloads" if abs(to_unix(now) - reload.at) <= _RELOAD_SECONDS else None)
         reload = None
     return Status(
         cycle,

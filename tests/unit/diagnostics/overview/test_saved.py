@@ -132,7 +132,8 @@ def test_daemon_that_executes_itself_again_counts_as_running_for_a_minute(store)
     store.save_reports({RELOAD_REPORT: Reload(to_unix(NOON), ())})
     during, after = (load_status(store, NOON + age, None, 60) for age in (MINUTE, 2 * MINUTE))
     assert (during.reload, during.daemon_problem) == (None, None)
-    assert after.daemon_problem == "no daemon runs here; no cycle has ended yet"
+    set_back = load_status(store, NOON - 365 * 24 * HOUR, None, 60)
+    assert after.daemon_problem == set_back.daemon_problem == "no daemon runs here; no cycle has ended yet"
 
 
 def test_status_does_without_rows_that_cannot_be_decoded(store):
