@@ -293,7 +293,8 @@ class PoolEdits(BackgroundWorker):
         """Merge the site ads into slots without a hook; log a refusal when it begins, and when it ends."""
         ads = {site: ad for site, ad in self._context.state.ads.items() if not sites.is_retired(site)}
         results = merge(ads, sites.is_retired)
-        self._metrics.record_merge(results)
         errors = {collector: result.error for collector, result in results.items() if result.error}
+        for collector in errors:
+            self._metrics.instruments.count("merge_errors", collector)
         begun, ended = "collector refused the slot merge", "collector accepts the slot merge again"
         self._log_problems(errors, "collector", begun, ended, logging.ERROR)

@@ -23,7 +23,6 @@ from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.outcomes import EndedJobBatch, Start
 from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.model import DatasetState, Site, to_unix
-from hydrator.domain.ports import MergeResult
 from hydrator.domain.staging_ports import RefusalKind
 from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.snapshot.removal_guard import HoldCause
@@ -332,12 +331,6 @@ class Metrics:
             count = sum(site.loss is not None and site.loss.cause is cause for site in view.sites)
             metrics.set("held_sites", count, cause.value)
         metrics.set("paced", view.pacing.open_until is not None)
-
-    def record_merge(self, results: Mapping[str, MergeResult]) -> None:
-        """Record one run of the slot merge, by collector; any thread may call this."""
-        for collector, result in results.items():
-            if result.error:
-                self.instruments.count("merge_errors", collector)
 
     def record_ended_jobs(self, batch: EndedJobBatch) -> None:
         """Record the starts and the waiting times of ended jobs; any thread may call this."""

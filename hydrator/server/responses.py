@@ -14,11 +14,9 @@ from starlette.responses import Response
 
 from hydrator.domain.redaction import escape_unprintable
 
-RETRY_AFTER: Final = "30"
-
 _ERROR_HEADERS: Final[Mapping[int, dict[str, str]]] = {
     401: {"WWW-Authenticate": 'Bearer realm="classad-hydrator", Basic realm="classad-hydrator"'},
-    503: {"Retry-After": RETRY_AFTER},
+    503: {"Retry-After": "30"},
 }
 
 
