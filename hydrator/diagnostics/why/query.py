@@ -169,12 +169,13 @@ def _explain(
     )
     if not job.can_wait:
         return explain(job, (), None, now=query.now)
+    flock_to = next((text for name, text in ad.items() if name.lower() == "flockto"), None)
     match_result = query.pool.evaluate_match(
         ad,
         fact_expressions(job.datasets),
         query.site_attributes,
         atomic_attributes=[HERE_ATTRIBUTE],
-        flock=facts.pools_of(parse_string_literal(_attribute_text(ad, "FlockTo"))),
+        flock=facts.pools_of(parse_string_literal(flock_to)),
     )
     job = replace(with_requests(job, match_result), budget=facts.budget)
     answer = explain(job, parse_slot_groups(match_result, job.datasets), knowledge, now=query.now)
@@ -191,11 +192,6 @@ def _explain(
 def _has_foreign_key(job: JobFacts, knowledge: DaemonKnowledge | None) -> bool:
     lists = knowledge.lists_of_wrong_keys if knowledge else {}
     return job.key is not None and job.key in lists and lists[job.key] != hash_key(job.datasets)
-
-
-def _attribute_text(ad: Mapping[str, str], name: str) -> str | None:
-    """Return the text of the attribute *name* in *ad*; attribute names ignore letter case."""
-    return next((text for key, text in ad.items() if key.lower() == name.lower()), None)
 
 
 def _explain_ended_job(
