@@ -103,7 +103,7 @@ class StorageArea(Section):
     """The local paths of datasets for jobs at one site."""
 
     site: SiteName
-    prefix: str = Field(description="path of the storage's folder, as jobs at the site see it")
+    prefix: str = Field(pattern="^/", description="path of the storage's folder, as jobs at the site see it")
     rule: Literal["hash", "identity", "catalogue", "name", "table"] = Field(
         "hash",
         description='form of the paths below prefix. For each file: "hash" is Rucio\'s scope/xx/yy/name,'
