@@ -10,8 +10,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 def _require_printable(text: str) -> str:
-    if not text.strip() or not text.isprintable():
-        raise ValueError("must be a name with only printable characters")
+    if not text or text != text.strip() or not text.isprintable():
+        raise ValueError("must be a name of printable characters, without a blank at its ends")
     return text
 
 

@@ -207,6 +207,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one_or_all(problems, t
         ('[demand]\npins = "lofar:L1"', "demand.pins", "'lofar:L1'"),
         ("[demand]\npins = [1]", "demand.pins[0]", "1"),
         ('[sites]\nretired = ["a\\nb"]', "sites.retired[0]", r"'a\nb'"),
+        ('[sites.aliases]\nRAL = "RAL "', "sites.aliases.RAL", "'RAL '"),
         ('[sites]\nslot_attributes = ["TARGET.Site"]', "sites.slot_attributes[0]", "'TARGET.Site'"),
         ('[sites]\nslot_attributes = ["GLIDEIN-Site"]', "sites.slot_attributes[0]", "'GLIDEIN-Site'"),
         ('[[storage]]\nsite = "UK"\nprefix = "data"', "storage[0].prefix", "'data'"),
