@@ -179,9 +179,19 @@ def mentions_any(text: str, patterns: tuple[str, ...]) -> bool:
     >>> mentions_any("job 7 names x:L1, y:@L2: it waits", ("y:L?",))
     True
     """
+    if not patterns:
+        return False
     both = " ".join((text, re.sub("@(.)", r"\1", text)))
     words = re.split(r"(?:\\\w|[^\w.:/@=+~-])+", both)
-    return any(matches_any(each, patterns) for word in words for each in (word, word.rstrip(".:")))
+    ends = (word.rpartition("=")[2] for word in words)  # as of a URL's did=x:L1
+    names = (each for word in (*words, *ends) for each in (word, word.rstrip(".:")))
+    return any(matches_any(name, patterns) for name in names)
+
+
+@lru_cache(maxsize=10_000)  # most facts share their reason with others
+def hide_names(reason: str, never: tuple[str, ...]) -> str:
+    """Return *reason*, the text of a catalogue, if it names no dataset that matches *never*."""
+    return "its reason names a dataset that is never published" if mentions_any(reason, never) else reason
 
 
 @lru_cache(maxsize=16)

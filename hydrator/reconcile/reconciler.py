@@ -22,7 +22,7 @@ from hydrator.domain.model import (
     Unseen,
 )
 from hydrator.domain.ports import Catalogue, Clock, PoolReader
-from hydrator.domain.text import matches_any
+from hydrator.domain.text import hide_names, matches_any
 from hydrator.reconcile.evaluate import (
     Answer,
     Answers,
@@ -280,7 +280,8 @@ class Reconciler:
             evaluation,
             tuple(publish_result(name, actions) for name, actions in plans.items()),
             {
-                name: memory.failure or self._polls.search_failures.get(name)
+                name: (why := memory.failure or self._polls.search_failures.get(name))
+                and hide_names(why, self._settings.publish.never)
                 for name, memory in evaluation.state.memories.items()
             },
             commands=commands,

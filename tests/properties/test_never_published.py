@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import DatasetState, Did, QueuedJobs, Replica, ScheddDemand
+from hydrator.domain.errors import CatalogueUnreachable
+from hydrator.domain.model import DatasetState, Did, Provenance, QueuedJobs, Replica, ScheddDemand, Survey
 from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
@@ -36,6 +39,15 @@ rules = st.fixed_dictionaries(
         "patterns": st.sampled_from([(), ("*",), ("embargo:*",)]),
     }
 )
+
+
+class TalkingCatalogue(MemoryCatalogue):
+    """A catalogue whose error names a dataset."""
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        if self.is_broken:
+            raise CatalogueUnreachable(self.name, "HTTP 500 for /replicas?did=lofar:secret1.")
+        return super().read(dids)
 
 
 def unmarked(text: str) -> str:
@@ -65,7 +77,9 @@ def shown_texts(report: CycleReport, publisher: MemoryPublisher) -> Iterator[str
 @settings(max_examples=40, deadline=None)
 def test_no_published_text_has_a_name_that_matches(held, named, rules, was_public, is_broken):
     now = [NOON]
-    catalogue = MemoryCatalogue("rucio", held, (CAM, RAL), clock=lambda: now[0])
+    rows = [replace(one, provenance=Provenance("its part embargo:A is incomplete")) for one in held]
+    unseen = {Did("lofar:SECRET1"): "first embargo:A: HTTP 500"}
+    catalogue = TalkingCatalogue("rucio", rows, (CAM, RAL), clock=lambda: now[0], unseen_reasons=unseen)
     publisher = MemoryPublisher(clock=lambda: now[0])
     groups = [QueuedJobs(tuple(dids), 1, set_key(dids) if keyed else None) for dids, keyed in named]
     wrong = (

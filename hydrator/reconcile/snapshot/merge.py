@@ -26,7 +26,7 @@ from hydrator.domain.model import (
     Unseen,
     add_time,
 )
-from hydrator.domain.text import group_pairs, matches_any
+from hydrator.domain.text import group_pairs, hide_names, matches_any
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +355,10 @@ def build_snapshot(
     sources = _sources(memories, now, max_age)
     dids = dict.fromkeys(did for source in sources for did in source.records if did in demanded_dids)
     rows = _group_by_site({did: _merge_dataset(did, sources, now, max_age) for did in dids})
+    if never:
+        rows = {
+            site: {did: _hide_names(one, never) for did, one in row.items()} for site, row in rows.items()
+        }
     existing, absent = _find_variants(memories, demanded_dids)
 
     def list_public(dids: tuple[Did, ...]) -> tuple[Did, ...]:
@@ -364,12 +368,18 @@ def build_snapshot(
     read_at = find_read_times(memories)
     return Snapshot(
         sites={site: SiteFacts(read_at[site], rows.get(site, {})) for site in sorted(read_at)},
-        unseen_reasons=_unseen_reasons(memories),
+        unseen_reasons={did: hide_names(why, never) for did, why in _unseen_reasons(memories).items()},
         case_collisions=tuple(filter(None, map(list_public, _find_case_collisions(existing)))),
         misspelt_dids={did: alike for did, dids in misspellings if (alike := list_public(dids))},
         bytes_total=sizes_of(memories),
         unread_dids=frozenset(demanded_dids).difference(existing, absent),
     )
+
+
+def _hide_names(fact: Fact, never: tuple[str, ...]) -> Fact:
+    source = fact.provenance
+    reason = hide_names(source.reason, never)
+    return fact if reason == source.reason else replace(fact, provenance=replace(source, reason=reason))
 
 
 def _build_record(
