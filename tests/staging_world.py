@@ -78,19 +78,6 @@ class MemoryControl:
         self.commands.clear()
 
 
-class MemoryNeeds:
-    """The queues; ``needs`` by schedd may be an Unseen."""
-
-    def __init__(self):
-        self.needs = {}
-
-    def read_needs(self):
-        return dict(self.needs)
-
-    def close(self):
-        pass
-
-
 def need(*dids, user=ANN, jobs=1, queued_since=NOON - HOUR, sites=SITES, **more) -> DataNeed:
     """Idle jobs that wait for nothing but data and match all sites."""
     values = {"is_data_missing": True, "matching_sites": frozenset(sites)} | more
@@ -120,8 +107,7 @@ class StagingWorld:
         self.stager = MemoryStager(self.clock, {}, dict.fromkeys(SITES, 100 * TERABYTE), name="rucio")
         self.catalogue = MemoryCatalogue("rucio", (), SITES, clock=self.clock)
         self.queues = MemoryPool()
-        self.needs = MemoryNeeds()
-        self.needs.needs[SCHEDD] = []
+        self.needs = {SCHEDD: []}
         self.store = MemoryStore()
         self.control = MemoryControl()
         self.disk: dict[tuple[Did, Site], tuple[DatasetState, float | None]] = {}
@@ -152,7 +138,7 @@ class StagingWorld:
         return self.stager.add_rule(did, site, **rule)
 
     def queue(self, *needs, schedd=SCHEDD):
-        self.needs.needs[schedd] = list(needs)
+        self.needs[schedd] = list(needs)
 
     def arrive(self, *dids):
         """Let all moving rules of *dids* (default: all) be done."""
@@ -173,7 +159,7 @@ class StagingWorld:
         )
         known = {"audit": lambda write, one, error: self.audit.append((write.verb, one, error))}
         self.controller = StagingController(
-            StagingParts(settings, {"rucio": self.backend or self.stager}, self.needs, self.control),
+            StagingParts(settings, {"rucio": self.backend or self.stager}, self.needs.copy, self.control),
             self.store.load,
             self.store.save,
             self.clock,
@@ -202,7 +188,7 @@ class StagingWorld:
             else ScheddDemand(
                 self.clock.now, tuple(QueuedJobs(one.datasets, one.job_count) for one in answer)
             )
-            for schedd, answer in self.needs.needs.items()
+            for schedd, answer in self.needs.items()
         }
         self.reconciler.refresh_demand()
         self.report = self.reconciler.run()

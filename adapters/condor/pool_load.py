@@ -279,7 +279,7 @@ def _find(text: Mapping[str, str], name: str) -> str | None:
 
 
 class ScheddNeeds:
-    """A ``DataNeeds`` port: the jobs of the last snapshot of *pool*, the idle ones matched with all slots.
+    """The data that jobs need: the jobs of the last snapshot of *pool*, the idle ones matched with all slots.
 
     Only the oldest job of each of MAX_GROUPS groups is matched. One query has the ads of these jobs.
     """
@@ -293,7 +293,11 @@ class ScheddNeeds:
         self._site_attributes = tuple(dict.fromkeys((contract.SITE, *site_attributes)))
 
     def read_needs(self) -> Mapping[str, Sequence[DataNeed] | Unseen]:
-        """See :class:`hydrator.domain.ports.DataNeeds`."""
+        """Return, by schedd, the jobs in its queue that name datasets, or the reason why they are unknown.
+
+        Raises:
+            PoolError: there is no snapshot that is young enough.
+        """
         snapshot = self.pool.last
         if snapshot is None or self._clock() - snapshot.as_of > MAX_LOAD_AGE:
             raise PoolError("pool", "the last queries of the schedds failed, or none was made yet")
@@ -308,7 +312,7 @@ class ScheddNeeds:
         }
 
     def close(self) -> None:
-        """See :class:`hydrator.domain.ports.DataNeeds`."""
+        """Close connections, also during a query."""
         self._client.close()
 
     def _read_texts(self, schedd: str, needs: Iterable[DataNeed]) -> Mapping[str, Mapping[str, str]]:

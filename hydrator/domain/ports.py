@@ -445,17 +445,3 @@ def take_turns(oldest_first: Iterable[T], find_user: Callable[[T], str]) -> list
         ordered.append((turns[user], one))
         turns[user] += 1
     return [one for _, one in sorted(ordered, key=lambda row: row[0])]
-
-
-class DataNeeds(Protocol):
-    """The queues of a pool, as a source of the data that jobs need."""
-
-    def read_needs(self) -> Mapping[str, Sequence[DataNeed] | Unseen]:
-        """Return, by schedd, the jobs in its queue that name datasets, or the reason why they are unknown.
-
-        Raises:
-            PoolError: the collector could not list the schedds.
-        """
-
-    def close(self) -> None:
-        """Close connections, also during a query."""

@@ -15,7 +15,7 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
 from hydrator.domain.model import Site, Unseen
 from hydrator.domain.network import FindRate
-from hydrator.domain.ports import Clock, DataNeeds
+from hydrator.domain.ports import Clock
 from hydrator.domain.staging_ports import (
     RefusalKind,
     Stager,
@@ -52,13 +52,13 @@ class StagingParts:
 
     Args:
         stagers: the catalogues by name, in the order of the configuration.
-        queues: the queues.
+        read_needs: returns the data that the jobs in the queues need, by schedd; may raise PoolError.
         control: the operator's switch and commands.
     """
 
     settings: Settings
     stagers: Mapping[str, Stager]
-    queues: DataNeeds | None
+    read_needs: Callable[[], Answers] | None
     control: StagingControl
 
 
@@ -142,8 +142,8 @@ class StagingController:
 
     def _read_needs(self, now: datetime) -> None:
         answers: Answers | Unseen = {}
-        if self.parts.queues:
-            answers = self.bugs.attempt("the query of needs", self.parts.queues.read_needs, PoolError)
+        if self.parts.read_needs:
+            answers = self.bugs.attempt("the query of needs", self.parts.read_needs, PoolError)
         if isinstance(answers, Unseen):
             self._problems["queues"], answers = answers.reason, {}
         missing = self._problems.get("queues", "the collector does not list it any more")

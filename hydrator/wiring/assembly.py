@@ -9,7 +9,6 @@ from adapters.catalogue_client import WorkerCatalogue
 from adapters.condor.bindings.client import CondorClient
 from adapters.condor.collector import CollectorPublisher
 from adapters.condor.job_history import TransferRecords
-from adapters.condor.pool_load import CondorPool, ScheddNeeds
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
 from adapters.http.publisher import WebPublisher
@@ -123,18 +122,15 @@ def build_publish_targets(
     return targets
 
 
-def build_staging_parts(settings: Settings, clock: Clock, pool: CondorPool | None) -> StagingParts:
+def build_staging_parts(settings: Settings, pool: PoolParts) -> StagingParts:
     """Build the parts of staging, for the jobs in *pool*; with the mode off, none that calls a catalogue.
 
     Raises:
         ConfigError: a stager cannot be built.
     """
-    stagers = build_stagers(settings) if pool and settings.staging.mode != "off" else {}
-    queues = None
-    if stagers and pool:
-        client = build_condor_client(settings.htcondor)
-        queues = ScheddNeeds(pool, client, clock, settings.sites.slot_attributes)
-    return StagingParts(settings, stagers, queues, StagingFiles(settings.daemon.state_dir))
+    stagers = build_stagers(settings) if pool.needs else {}
+    read_needs = pool.needs.read_needs if pool.needs else None
+    return StagingParts(settings, stagers, read_needs, StagingFiles(settings.daemon.state_dir))
 
 
 @dataclass(frozen=True)
@@ -235,7 +231,7 @@ def assemble(
     pool = build_pool_parts(settings, clock)
     network = build_network_parts(settings, clock, pool.reads)
     targets = build_publish_targets(settings, clock, pool.publishing_clients, web_publisher)
-    staging = build_staging_parts(settings, clock, pool.schedds)
+    staging = build_staging_parts(settings, pool)
     return Parts(
         settings=settings,
         catalogues=catalogues,
@@ -250,7 +246,6 @@ def assemble(
             *pool.closables,
             *network.logs,
             *staging.stagers.values(),
-            *((staging.queues,) if staging.queues else ()),
             *catalogues,
         ),
     )

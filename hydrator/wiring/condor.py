@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from adapters.condor.bindings.client import CondorClient
 from adapters.condor.bindings.process import CondorSettings
 from adapters.condor.job_history import BufferedMisses, HistoryRounds, ReportBuffer, WrapperReports
-from adapters.condor.pool_load import CondorPool, ScheddClusters
+from adapters.condor.pool_load import CondorPool, ScheddClusters, ScheddNeeds
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings
 from hydrator.config.daemon import HTCondorSettings
@@ -42,6 +42,7 @@ class PoolParts:
     client: CondorClient | None
     publishing_clients: Mapping[str, CondorClient]
     schedds: CondorPool | None
+    needs: ScheddNeeds | None
     misses: BufferedMisses | None
     reads: WrapperReports | None
     history: HistoryRounds | None
@@ -60,7 +61,7 @@ class PoolParts:
     @property
     def closables(self) -> Iterator[Closable]:
         """Yield the parts to close: first the part that edits slots."""
-        queries = (self.history, self.schedds)
+        queries = (self.history, self.schedds, self.needs)
         parts = (self.merger, self.client, *self.collectors.values(), *queries)
         return (part for part in parts if part)
 
@@ -71,14 +72,19 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     client = build_condor_client(htcondor) if _needs_pool(settings) else None
     misses, reads = (BufferedMisses(), WrapperReports()) if demand.ask_schedds else (None, None)
     buffers = [buffer for buffer in (misses, reads) if buffer]
+    schedds = needs = None
+    if demand.ask_schedds:
+        schedds = _build_rounds(partial(CondorPool, buffers=buffers), settings, clock)
+    if schedds and _needs_data(settings):
+        site_attributes = settings.sites.slot_attributes
+        needs = ScheddNeeds(schedds, build_condor_client(htcondor), clock, site_attributes)
     return PoolParts(
         client=client,
         publishing_clients=(
             build_collector_clients(htcondor, client) if client and publish.collector.enabled else {}
         ),
-        schedds=_build_rounds(partial(CondorPool, buffers=buffers), settings, clock)
-        if demand.ask_schedds
-        else None,
+        schedds=schedds,
+        needs=needs,
         misses=misses,
         reads=reads,
         history=build_job_history(settings, clock, buffers=buffers) if demand.ask_schedds else None,
@@ -99,14 +105,17 @@ def count_condor_clients(settings: Settings, collectors: int) -> int:
     They are one for the pool, three for questions about jobs (queues, transfers, and all others), one for the
     needs of staging, one for the merge, and *collectors*, if there are several collectors.
     """
-    needs = settings.staging.mode != "off" and bool(settings.staging.catalogues)
     return (
         _needs_pool(settings)
         + 3 * settings.demand.ask_schedds
-        + needs
+        + _needs_data(settings)
         + settings.publish.slot_merge
         + collectors
     )
+
+
+def _needs_data(settings: Settings) -> bool:
+    return settings.staging.mode != "off" and bool(settings.staging.catalogues)
 
 
 def _needs_pool(settings: Settings) -> bool:

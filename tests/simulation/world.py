@@ -442,7 +442,7 @@ class World:
         mapping = settings.sites.mapping
         web_publisher = SimulatedWebPublisher(self, process, get_url, clock)
         catalogues = [SimulatedCatalogue(self, process, name) for name in sorted(self.truth.sites)]
-        pool = PoolParts(None, {}, None, None, None, None, None)
+        pool = PoolParts(None, {}, *[None] * 6)
         return Parts(
             settings=settings,
             catalogues=tuple(IntakeCatalogue(one, mapping) if mapping else one for one in catalogues),
@@ -458,7 +458,7 @@ class World:
             pool=pool,
             web_publisher=web_publisher,
             network=NetworkParts((), settings.network, RateTable((), now=clock(), network=settings.network)),
-            staging=build_staging_parts(settings, clock, None),
+            staging=build_staging_parts(settings, pool),
             workers=(),
             closables=(),
         )

@@ -36,7 +36,7 @@ class Daemon:
         settings = settings_with(scope="lofar", poll_seconds=1200)
         settings = settings.model_copy(update={"staging": self.world.settings})
         parts = {
-            "staging": StagingParts(settings, stagers, self.world.needs, self.files),
+            "staging": StagingParts(settings, stagers, self.world.needs.copy, self.files),
             "network": SimpleNamespace(find_rate=lambda *_: 0.0),
         }
         self.registry = CollectorRegistry()

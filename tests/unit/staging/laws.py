@@ -108,11 +108,11 @@ class Days:
             catalogue.is_broken or catalogue.unreachable_sites or order.did in catalogue.unseen_reasons
         )
         self.require(not is_unseen, f"{order.did} was asked for, and was not seen in this cycle")
-        answers = [jobs for jobs in world.needs.needs.values() if not isinstance(jobs, Unseen)]
+        answers = [jobs for jobs in world.needs.values() if not isinstance(jobs, Unseen)]
         is_wanted = any(order.did in one.datasets for jobs in answers for one in jobs)
         self.require(is_wanted, f"{order.did} was asked for without live demand")
         if order.kind is StagingKind.STAGE:
-            is_silent = len(answers) < len(world.needs.needs)
+            is_silent = len(answers) < len(world.needs)
             self.require(not is_silent, f"{order.did} was asked for while a schedd was silent")
             self.asks.append((world.clock.now, row.batch))
             batch = [one for one in world.store.table.requests if one.batch == row.batch]
@@ -153,7 +153,7 @@ class Days:
                 self.jobs[schedd].append(run(self.random.choice(DATASETS), site=self.random.choice(SITES)))
             self.share(schedd)
             if chance() < 0.15:
-                world.needs.needs[schedd] = Unseen("timeout")
+                world.needs[schedd] = Unseen("timeout")
         if chance() < 0.3:
             self.add_foreign_rule()
         if chance() < 0.2:

@@ -158,11 +158,11 @@ def test_a_request_is_renewed_at_half_its_lifetime_while_jobs_need_it():
 
 def test_a_queue_that_does_not_answer_keeps_its_references_for_a_day():
     world = asked_world()
-    world.needs.needs[SCHEDD] = Unseen("timeout")
+    world.needs[SCHEDD] = Unseen("timeout")
     for _ in range(20):
         world.step(HOUR)
     assert only_request(world).job_count == 1
-    world.needs.needs.clear()  # now the collector does not list it either
+    world.needs.clear()  # now the collector does not list it either
     world.step(HOUR)
     world.step(DAY)
     assert only_request(world).job_count == 0

@@ -104,11 +104,11 @@ def test_nothing_is_asked_while_any_schedd_is_silent():
     """Its jobs may need the data at another site."""
     world = StagingWorld(L1=1)
     world.queue(need(L1))
-    world.needs.needs["ap2"] = Unseen("timeout")
+    world.needs["ap2"] = Unseen("timeout")
     world.step()
     world.step()
     assert (world.stages, world.reasons) == (set(), ["schedd ap2 did not answer: timeout"])
-    del world.needs.needs["ap2"]
+    del world.needs["ap2"]
     world.step(DAY)
     assert world.stages == {(L1, CAM)}
 

@@ -195,7 +195,7 @@ def test_needed_memory_is_the_sum_of_the_limits_of_all_workers(tmp_path, config,
     before = set(map(id, all_workers()))
     with closing(assemble(settings, system_clock)) as parts:
         workers = [one for one in all_workers() if id(one) not in before]
-        assert parts.staging.queues is None or parts.staging.queues in parts.closables
+        assert parts.pool.needs is None or parts.pool.needs in parts.closables
         assert needed_memory(settings, len(parts.pool.collectors)) == (megabytes + beside) * 1_000_000
         assert sum(one.limit_bytes for one in workers) == (megabytes - 300) * 1_000_000
 
