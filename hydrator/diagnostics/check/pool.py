@@ -208,7 +208,7 @@ def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[
 
 def check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
     config = pool.config_of("negotiator", ["NEGOTIATOR_PRE_JOB_RANK"])
-    if contract.RANK in (config.get("NEGOTIATOR_PRE_JOB_RANK") or ""):
+    if contract.RANK.lower() in (config.get("NEGOTIATOR_PRE_JOB_RANK") or "").lower():
         yield ok("negotiator", "ranks locality first")
     else:
         yield warning(

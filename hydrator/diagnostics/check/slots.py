@@ -155,7 +155,8 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
     A startd without a hook has no dataset attributes. If *is_merging* is True, a slot without
     ``DataLocalitySource`` counts as a slot without a hook, into which the daemon merges attributes.
     """
-    has_clause = {str(slot["Name"]): contract.HERE in str(slot.get("Start")) for slot in slots}
+    clause = contract.HERE.lower()
+    has_clause = {str(slot["Name"]): clause in str(slot.get("Start")).lower() for slot in slots}
     via = {str(slot["Name"]): slot.get(contract.SOURCE) for slot in slots}
     unhooked = {"merge", None} if is_merging else {"merge"}
     refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]

@@ -239,6 +239,11 @@ def test_check_names_each_problem_with_advice(pool, level, seen, todo):
     assert todo in finding.todo
 
 
+def test_names_in_expressions_count_in_any_letter_case():
+    slots = [slot(Start="TARGET.datalocalityhere =!= FALSE")]
+    assert ill(findings(Pool(rank="1000 * MY.DATALOCALITYRANK", slots_there=slots))) == []
+
+
 def test_slots_whose_hook_prints_another_site_are_named():
     """Their `require` jobs would start where their data is not."""
     slots = [slot(DataLocalitySite="RAL"), slot("slot1@b", DataLocalitySite=CAM), slot("slot1@c")]
