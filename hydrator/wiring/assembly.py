@@ -74,7 +74,7 @@ def build_network_parts(settings: Settings, clock: Clock, reads: TransferLog | N
 
 def site_of_host(hosts: Mapping[str, str]) -> Callable[[str], Site | None]:
     """Return a function that returns the site of a host; of several patterns the longest decides."""
-    lower = {pattern.lower(): Site(site) for pattern, site in hosts.items()}
+    lower = {pattern.lower().rstrip("."): Site(site) for pattern, site in hosts.items()}
 
     def find_site(host: str) -> Site | None:
         name = host.lower().rstrip(".")

@@ -177,7 +177,7 @@ def test_misses_of_one_user_take_the_place_of_no_other_users():
     ],
 )
 def test_most_specific_pattern_gives_the_site_of_a_host(host, site):
-    hosts = {"*.ral.example.org": "RAL", "*.example.org": "ORG", "special.ral.Example.org": "NL"}
+    hosts = {"*.ral.example.org": "RAL", "*.example.org.": "ORG", "special.ral.Example.org.": "NL"}
     assert site_of_host(hosts)(host) == site
 
 
