@@ -129,15 +129,14 @@ def test_job_asks_for_the_disk_that_archives_need_without_a_list_of_files():
 
 
 @pytest.mark.parametrize(
-    "name", [CHECKSUM, PREPARED, DOWNLOAD, AVERAGED, "L1_SB3_uv.MS.dppp.tar", "SB001.ms.dppp_12.tar"]
+    ("is_unpacked", "names"),
+    [
+        (True, [CHECKSUM, PREPARED, DOWNLOAD, AVERAGED, "L1_uv.MS.dppp.tar", "SB1.ms.dppp_12.tar"]),
+        (False, ["L1_uv.MS", "L1_uv.MS.dppp", "L1.MS.dppp_1ef66b9a.tar.gz", "dppp.tar"]),
+    ],
 )
-def test_job_unpacks_archives_by_default(tmp_path, name):
+def test_job_unpacks_archives_by_default(tmp_path, is_unpacked, names):
     """Case S19 of cases/submit.md."""
-    (tmp_path / name).touch()
-    assert is_packed(str(tmp_path / name), "x", SubmitSettings().unpack)
-
-
-@pytest.mark.parametrize("name", ["L1_uv.MS", "L1_uv.MS.dppp", "L1.MS.dppp_1ef66b9a.tar.gz", "dppp.tar"])
-def test_job_unpacks_nothing_else_by_default(tmp_path, name):
-    (tmp_path / name).touch()
-    assert not is_packed(str(tmp_path / name), "x", SubmitSettings().unpack)
+    for name in names:
+        (tmp_path / name).touch()
+        assert is_packed(str(tmp_path / name), "x", SubmitSettings().unpack) is is_unpacked
