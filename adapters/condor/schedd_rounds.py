@@ -256,7 +256,8 @@ class SiteRounds(ScheddRounds):
         self._site_attributes = tuple(dict.fromkeys((contract.SITE, *site_attributes)))
 
     def _find_site(self, ad: Mapping[str, Any]) -> Site | None:
-        return next((Site(str(ad[name])) for name in self._site_attributes if ad.get(name)), None)
+        site = contract.first_site(ad.get(name) for name in self._site_attributes)
+        return Site(site) if site else None
 
     def _read_sites_by_slot(self, constraint: str, client: CondorClient | None = None) -> dict[str, Site]:
         """Return the sites of the slots that match *constraint*, by name; none if the collector fails.

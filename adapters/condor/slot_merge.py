@@ -75,9 +75,9 @@ def parse_slots(ads: Iterable[Mapping[str, Any]], site_attributes: Sequence[str]
             and isinstance(address, str)
             and valid_integer(updated_at, MAX_UNIX_SECONDS) is not None
         ):
-            site = next((Site(str(ad[key])) for key in site_attributes if ad[key]), None)
+            site = contract.first_site(ad[key] for key in site_attributes)
             advertised = (ad[key] for key in SLOT_ATTRIBUTES[3:])
-            slots.append(Slot(name, address, updated_at, site, *advertised))
+            slots.append(Slot(name, address, updated_at, Site(site) if site else None, *advertised))
     return slots
 
 

@@ -211,11 +211,9 @@ class JobMatch:
     def _evaluate_slot(self, slot: Any) -> Ad:
         """Return the values that define a group of alike slots: site, kind, and the value of every clause."""
         theirs = split_into_clauses("Requirements", self._text_reader(slot), ())
-        site = next(
-            (value for name in self._site_attributes if (value := self._evaluate_scalar(name, slot))), None
-        )
+        site = contract.first_site(self._evaluate_scalar(name, slot) for name in self._site_attributes)
         one: Ad = {
-            "site": site if site is None else str(site),
+            "site": site,
             "advertised_site": self._evaluate_scalar(contract.SITE, slot),
             "generation": self._evaluate_scalar(contract.GENERATION, slot),
             "state": self._slot_state(slot),
@@ -316,11 +314,8 @@ class SiteMatcher:
         return {"sites": sorted(sites), "matches_now": matches_now}
 
     def _find_site(self, slot: Any) -> str | None:
-        for name in self._site_attributes:
-            value = slot.eval(name) if name in slot else None
-            if isinstance(value, str) and value:
-                return value
-        return None
+        values = (slot.eval(name) for name in self._site_attributes if name in slot)
+        return contract.first_site(value for value in values if isinstance(value, str))
 
     def _signature(self, slot: Any) -> list[tuple[str, str]]:
         """Return the attributes in which two slots of a site must agree to match the same jobs."""

@@ -325,7 +325,7 @@ def _machine_attributes(site_attributes: Sequence[str]) -> list[str]:
 
 
 def _recorded_site(ad: Any, machine_attributes: Iterable[str]) -> str | None:
-    return next(filter(None, (read_text(ad, name) for name in machine_attributes)), None)
+    return contract.first_site(read_text(ad, name) for name in machine_attributes)
 
 
 def _idle_rows(counts: Iterable[tuple[tuple[Any, ...], int]]) -> list[Ad]:

@@ -178,4 +178,4 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
 
 def site_of(slot: Mapping[str, Any], attributes: Sequence[str]) -> str | None:
     """Return the site of a slot: the value of the first of *attributes* that the slot has."""
-    return next((str(slot[name]) for name in attributes if slot.get(name)), None)
+    return contract.first_site(slot.get(name) for name in attributes)

@@ -3,6 +3,7 @@
 The hook of the startd is one file and has its own list; a test compares both.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 CONTRACT_VERSION: Final = 1
@@ -212,3 +213,15 @@ ON_RUNS: Final = {
     ),
 }
 """Further attributes of jobs that `hydrator submit` makes."""
+
+
+def first_site(values: Iterable[object]) -> str | None:
+    """Return the first of *values*, those of a slot's attributes with its site, that names one.
+
+    GlideinWMS writes ``None`` for an attribute without a value. The hook and the job wrapper do the same.
+
+    >>> first_site([None, "", "None", " RAL "])
+    'RAL'
+    """
+    names = (str(value).strip() for value in values)
+    return next((name for name in names if name not in ("", "None")), None)

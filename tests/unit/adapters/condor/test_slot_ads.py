@@ -47,8 +47,8 @@ def row(**given):
 
 def test_a_slots_site_is_the_first_attribute_that_it_has():
     (both,) = parse_slots([row(GLIDEIN_ResourceName="RAL", GLIDEIN_Site="CAM")], ATTRIBUTES)
-    (one,) = parse_slots([row(GLIDEIN_Site="CAM")], ATTRIBUTES)
-    (none,) = parse_slots([row()], ATTRIBUTES)
+    (one,) = parse_slots([row(GLIDEIN_ResourceName="None", GLIDEIN_Site=" CAM")], ATTRIBUTES)
+    (none,) = parse_slots([row(GLIDEIN_ResourceName="None")], ATTRIBUTES)
     assert (both.site, one.site, none.site) == ("RAL", "CAM", None)
 
 
