@@ -70,21 +70,18 @@ def _could_match(pattern: str, scope: str) -> bool:
 
 def _server_pattern(pattern: str, scope: str) -> str:
     """Return a pattern for Rucio, with ``*`` only; it matches all names that *pattern* matches, or more."""
-    start, prefix = f"{scope}:", sub(r"[*?\[].*", "", pattern)
-    if not prefix.startswith(start):
+    literal = sub(r"[*?\[].*", "", pattern)
+    name = literal.removeprefix(f"{scope}:")
+    if name == literal:
         return "*"
-    if prefix == pattern:
-        return prefix[len(start) :]
-    return prefix[len(start) :] + "*"
+    return name if literal == pattern else f"{name}*"
 
 
 def _file_pattern(pattern: str, scope: str) -> str:
     """Return a pattern for Rucio that all files match whose DIDs *pattern* matches; empty to list none."""
-    literal = sub(r"[*?\[].*", "", pattern)
-    name = literal.removeprefix(f"{scope}:")
-    if name == literal or len(name) < _MIN_FILE_CHARS or not pattern.endswith(".tar"):
-        return ""
-    return name if literal == pattern else f"{name}*.tar"
+    name = _server_pattern(pattern, scope)
+    is_wanted = len(name.rstrip("*")) >= _MIN_FILE_CHARS and pattern.endswith(".tar")
+    return name.replace("*", "*.tar") if is_wanted else ""
 
 
 _SEARCH_SECONDS = 20.0

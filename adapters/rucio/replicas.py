@@ -14,7 +14,6 @@ from .responses import (
     Count,
     Counts,
     DatasetRow,
-    has_shrunk,
     largest_counts,
     parse_deep_rows,
     read_dataset_row,
@@ -199,18 +198,20 @@ def count_dataset(
         CatalogueError: the query failed, or the two counts differ.
     """
     counts = count_files(queries, did)
-    shallow: dict[str, int] = {}
-    for row in rows:
-        if available := row.amount.available_length:
-            shallow[row.storage] = max(available, shallow.get(row.storage, 0))
-    last = {k: v.available_length for k, v in previous.counts.items()} if previous else shallow
-    if has_shrunk(counts, last) and count_files(queries, did) != counts:
+    shallow = largest_counts(row for row in rows if row.amount.available_length)
+    files, shallow_files = _available_files(counts), _available_files(shallow)
+    last_files = _available_files(previous.counts) if previous else shallow_files
+    has_shrunk = any(number > files.get(storage, 0) for storage, number in last_files.items())
+    if has_shrunk and count_files(queries, did) != counts:
         raise CatalogueGarbled(queries.name, f"list_dataset_replicas has two different counts of {did}")
-    has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
     has_no_row = not counts and not any(row.amount.length for row in rows)
     is_empty = has_no_row and query_did(queries, did, dynamic_depth="FILE").length == 0
     doubtful = frozenset[str]() if counts else frozenset(shallow)
-    return DatasetCount(now, rows, has_matching_rows, counts, is_empty, doubtful)
+    return DatasetCount(now, rows, files == shallow_files, counts, is_empty, doubtful)
+
+
+def _available_files(counts: Counts) -> dict[str, int]:
+    return {storage: count.available_length for storage, count in counts.items()}
 
 
 def count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:

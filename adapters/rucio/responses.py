@@ -280,11 +280,6 @@ def parse_deep_rows(did: Did, rows: Rows) -> list[DatasetRow]:
     return parsed
 
 
-def has_shrunk(current: Counts, previous: Mapping[str, int]) -> bool:
-    """Return whether a dataset has fewer available files at any storage element than in *previous*."""
-    return any(files > current.get(storage, NO_FILES).available_length for storage, files in previous.items())
-
-
 def largest_counts(rows: Iterable[DatasetRow]) -> dict[str, Count]:
     """Return, for each storage element, its count, or the larger of its two counts.
 
