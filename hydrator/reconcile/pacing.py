@@ -180,7 +180,7 @@ class _Round:
         self._links: defaultdict[Site | None, Link] = defaultdict(Link)  # by source
         self._leases: dict[JobGroup, Lease] = {}
         absent = {key for key, size in pool.sets.items() if () in size.on_disk}
-        self._absent_since = {key: at for key, at in memory.absent_since.items() if key in absent}
+        self._absent_since = {key: min(at, now) for key, at in memory.absent_since.items() if key in absent}
         self._open_bytes = {False: 0, True: 0}  # by is_refused
         self._closed: dict[tuple[AlikeJobs, bool], Site] = {}  # a full link, where no route has room
         self._count_free = cache(pool.count_free)

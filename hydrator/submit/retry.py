@@ -29,13 +29,12 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str]) -> str:
         site_attributes: slot attributes with the site's name, tried in this order after DataLocalitySite.
     """
     names = _site_attribute_names(site_attributes)
-    site = " ?: ".join(f"TARGET.{name}" for name in names)
     # compare the first attribute that the slot has; a slot with none of them counts as the last run's site
     same = "true"
     for name in reversed(names):
-        same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
+        same = f"({_own(name)} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
     return (
-        f"(member(({site}), MY.{SITES_ATTRIBUTE}) =!= true"
+        f"(member(({_site_of(names)}), MY.{SITES_ATTRIBUTE}) =!= true"
         f" || (time() > MY.{AVOID_UNTIL_ATTRIBUTE}) isnt false"
         f" || MY.LastHoldReasonSubCode =?= {MISSED_EXIT_STATUS})"
         f" && (MY.{SITES_ATTRIBUTE} isnt undefined || MY.ExitCode =!= {MISSED_EXIT_STATUS} || ! {same})"
@@ -48,7 +47,7 @@ def path_known_clause(site_attributes: Sequence[str]) -> str:
     The job attribute PATHS_ATTRIBUTE lists these sites. The comparison respects letter case, as in the job
     wrapper.
     """
-    site = " ?: ".join(f"TARGET.{name}" for name in _site_attribute_names(site_attributes))
+    site = _site_of(_site_attribute_names(site_attributes))
     return f"identicalMember(({site}), MY.{PATHS_ATTRIBUTE}) =?= true"
 
 
@@ -105,3 +104,13 @@ def _hold_where_all_missed(sites: Sequence[str]) -> list[str]:
 
 def _site_attribute_names(site_attributes: Sequence[str]) -> tuple[str, ...]:
     return ("DataLocalitySite", *(name for name in site_attributes if name != "DataLocalitySite"))
+
+
+def _own(name: str) -> str:
+    """Return an expression for the slot attribute *name*; GlideinWMS writes None where it has no value."""
+    return f'(TARGET.{name} =?= "None" ? undefined : TARGET.{name})'
+
+
+def _site_of(names: Sequence[str]) -> str:
+    """Return an expression for the site of a slot, from the first of the attributes *names* that it has."""
+    return " ?: ".join(map(_own, names))

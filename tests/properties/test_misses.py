@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.model import from_unix, parse_did
-from hydrator.reconcile.misses import parse_misses
+from hydrator.reconcile.misses import PATHS_ATTRIBUTE, parse_misses
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.rapthor.parset import parse_parset
-from hydrator.submit.retry import avoid_missed_sites_clause
+from hydrator.submit.retry import avoid_missed_sites_clause, path_known_clause
 
 NOW = 1_763_690_400
 NAMES = st.text("abcXYZ019._:/@=+~-", min_size=1, max_size=490).map(lambda name: parse_did(f"a:{name}"))
@@ -42,7 +42,12 @@ def test_what_the_wrapper_reports_always_fits_and_the_last_miss_is_in_it(tries):
 
 def goes(job: dict[str, object], slot: dict[str, object]) -> object:
     """What the clause is for *job* at *slot*."""
-    return ExprTree(avoid_missed_sites_clause(["GLIDEIN_Site"])).eval(ClassAd(job), ClassAd(slot))
+    return ExprTree(avoid_missed_sites_clause(SITE_NAMES)).eval(ClassAd(job), ClassAd(slot))
+
+
+SITE_NAMES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
+NAMELESS = {"GLIDEIN_ResourceName": "None", "GLIDEIN_Site": "UK"}
+"""A slot as GlideinWMS writes it, without a hook."""
 
 
 AHEAD = 4_000_000_000
@@ -62,12 +67,14 @@ EXIT_85 = {"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}
         (AVOIDS, UK, False),
         (AVOIDS, NL, True),
         (AVOIDS, {"GLIDEIN_Site": "UK"}, False),
+        (AVOIDS, NAMELESS, False),
         (AVOIDS, {}, True),
         (AVOIDED, UK, True),
         ({**AVOIDS, "LastHoldReasonSubCode": 85}, UK, True),
         (MISSED, UK, True),
         (EXIT_85, UK, False),
         ({"ExitCode": 85, "MachineAttrGLIDEIN_Site0": "UK"}, {"GLIDEIN_Site": "UK"}, False),
+        ({"ExitCode": 85, "MachineAttrGLIDEIN_Site0": "UK"}, NAMELESS, False),
         (EXIT_85, NL, True),
         ({"ExitCode": 85}, {}, False),
         ({**EXIT_85, **AVOIDED}, UK, True),
@@ -75,6 +82,14 @@ EXIT_85 = {"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}
 )
 def test_a_job_keeps_away_from_where_it_lately_missed(job, slot, there):
     assert goes(job, slot) is there
+
+
+@pytest.mark.parametrize(
+    ("slot", "there"), [(NAMELESS, True), (UK, True), (NL, False), ({"GLIDEIN_ResourceName": "None"}, False)]
+)
+def test_a_job_goes_only_where_the_paths_of_its_datasets_are_known(slot, there):
+    clause = ExprTree(path_known_clause(SITE_NAMES))
+    assert clause.eval(ClassAd({PATHS_ATTRIBUTE: ["UK", "None"]}), ClassAd(slot)) is there
 
 
 VALUES = (
@@ -93,7 +108,9 @@ JOBS = st.fixed_dictionaries(
         "MachineAttrDataLocalitySite0": VALUES,
     },
 )
-SLOTS = st.fixed_dictionaries({}, optional={"DataLocalitySite": VALUES, "GLIDEIN_Site": VALUES})
+SLOTS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(["DataLocalitySite", *SITE_NAMES], VALUES | st.just("None"))
+)
 
 
 @given(JOBS, SLOTS)

@@ -508,6 +508,11 @@ def test_jobs_with_data_that_is_on_its_way_may_run_anywhere_after_a_day():
     assert opened(late) == {UK: {"t:x"}}
 
 
+def test_a_clock_that_was_set_back_lets_no_job_wait_for_absent_data_longer_than_ten_minutes():
+    ahead, *later = play([{"now": 1e7}, {"now": 0.0}, {"now": 600.0}], sites={UK: slots(4)}, sets={X: NONE})
+    assert [opened(made) for made in (ahead, *later)] == [{}, {}, {UK: {"t:x"}}]
+
+
 def test_lanes_whose_jobs_no_slot_takes_leave_the_next_lease_to_the_others():
     """Four of the jobs, by their requirements, run only at UK; they have the lane with the fewest jobs."""
     others = {JobGroup(X): {2: 4, 0: 10, 1: 5}}
