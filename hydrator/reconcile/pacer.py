@@ -290,9 +290,10 @@ class Pacer:
         # the last round may have been late
         since_last = (now - self._paced_at).total_seconds() if self._paced_at else 0.0
         interval = max(self._settings.daemon.poll_seconds, min(since_last, MAX_INTERVAL_SECONDS))
-        openings, self._memory = pace(
+        memory, self._memory = self._memory, PacingMemory(absent_since=self._memory.absent_since)
+        openings, self._memory = pace(  # after a bug, the next round begins without what led to it
             pool,
-            self._memory,
+            memory,
             now=to_unix(now),
             interval_seconds=interval,
             lateness_seconds=self._figures.find_lateness(interval),

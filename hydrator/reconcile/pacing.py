@@ -26,7 +26,7 @@ This module is pure. :class:`~hydrator.reconcile.paced_pool.PacedPool` has the i
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
 from typing import Final, NamedTuple
@@ -233,11 +233,13 @@ class _Round:
                 for read in self._reads_of.get(group.key, ())
             )
             jobs_left = min(lease.jobs - started, sum(jobs.lanes.get(lane, 0) for lane in lease.lanes))
+            free = jobs.kind.free  # a site that is gone has no entry
+            openings = {site: one for site, one in lease.openings.items() if site in free}
             taken: float = started
-            if jobs_left <= 0 or not any(jobs.kind.free.get(site) for site in lease.openings):
+            if jobs_left <= 0 or not any(free[site] for site in openings):
                 taken = inf
             elif self._pool.as_of - lease.opened_at < self._room - CLOCK_SLACK_SECONDS:
-                self._publish(jobs, lease, jobs_left)
+                self._publish(jobs, replace(lease, openings=openings), jobs_left)
                 continue
             for source in lease.by_source if not taken and not jobs.turn.is_refused else ():
                 self._links[source].unused += 1

@@ -36,6 +36,7 @@ from hydrator.reconcile.pacer import (
     read_sets,
     read_waiting,
 )
+from hydrator.reconcile.pacing import pace
 from hydrator.reconcile.site_ads import add_openings
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
@@ -268,6 +269,19 @@ def test_bug_in_the_pacing_costs_the_openings_alone():
     pacer.update_load(load(idle=IDLE, slots=SLOTS))
     assert pacer.make(VIEW, WANTED, NOON).openings is None
     assert "ZeroDivisionError" in pacer.last.none_reason
+
+
+def test_bug_that_comes_of_the_memory_ends_with_the_next_round(monkeypatch):
+    def break_at_leases(pool, memory, **more):
+        return 1 / 0 if memory.leases else pace(pool, memory, **more)
+
+    monkeypatch.setattr("hydrator.reconcile.pacer.pace", break_at_leases)
+    pacer = pacer_of()
+    has_openings = []
+    for minutes in range(3):
+        pacer.update_load(load(idle=IDLE, slots=SLOTS, at=NOON + minutes * MINUTE))
+        has_openings.append(pacer.make(VIEW, WANTED, NOON + minutes * MINUTE).openings is not None)
+    assert has_openings == [True, False, True]
 
 
 def test_lateness_is_measured_from_the_openings_to_the_first_starts():

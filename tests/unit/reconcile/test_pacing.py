@@ -508,6 +508,17 @@ def test_jobs_with_data_that_is_on_its_way_may_run_anywhere_after_a_day():
     assert opened(late) == {UK: {"t:x"}}
 
 
+@pytest.mark.parametrize("others", [{}, {PL: slots(4)}])
+def test_a_site_whose_slots_are_gone_ends_no_pacing(others):
+    """The last glidein of DE ends while a set is open there."""
+    gone = {"sites": {UK: slots(0, 1), **others}}
+    sites = {UK: slots(0, 1), DE: slots(4), **others}
+    first, second, *_, last = play([{}, gone, gone, gone, {}], sites=sites, sets={X: at((UK, 75 * GB))})
+    assert DE in opened(first)
+    assert opened(second).keys() == others.keys()
+    assert opened(last)
+
+
 def test_a_clock_that_was_set_back_lets_no_job_wait_for_absent_data_longer_than_ten_minutes():
     ahead, *later = play([{"now": 1e7}, {"now": 0.0}, {"now": 600.0}], sites={UK: slots(4)}, sets={X: NONE})
     assert [opened(made) for made in (ahead, *later)] == [{}, {}, {UK: {"t:x"}}]
