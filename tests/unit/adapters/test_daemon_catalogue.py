@@ -176,7 +176,8 @@ def test_a_site_with_too_old_a_fact_is_unreachable():
 @pytest.mark.outside
 @pytest.mark.parametrize("path", ["data/L1", "/data/L1\n+x = 1"])
 def test_path_that_is_not_absolute_or_not_one_line_is_no_answer_of_a_daemon(path):
-    shown = replace(view(), storage=[StorageArea(site="UK", prefix=path, rule="table", table={L1: ""})])
+    area = StorageArea.model_construct(site="UK", prefix=path, rule="table", table={L1: ""})
+    shown = replace(view(), storage=[area])
     with pytest.raises(CatalogueGarbled):
         serving(shown).read_paths(frozenset({L1}))
 
