@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -506,6 +507,32 @@ def test_jobs_with_data_that_is_on_its_way_may_run_anywhere_after_a_day():
         "some of its data can be read at no site; it may run anywhere 1 d after the daemon saw it"
     )
     assert opened(late) == {UK: {"t:x"}}
+
+
+def make_any_pool(choose: Random, now: float) -> PacedPool:
+    """Return a pool that has nothing to do with the last one."""
+    places, keys = [UK, DE, PL], [X, Y, Z]
+    sites = {one: choose.choice([slots(0, 1), slots(4), slots(4, each=SMALL)]) for one in places}
+    sizes = [at((UK, 75 * GB)), at((UK, GB), (DE, 75 * GB)), NONE, SOME, SetBytes({(UK, PL): GB}, {DE: 1})]
+    jobs = {JobGroup(key, is_auto=choose.random() < 0.8): {0: 4, choose.randrange(3): 2} for key in keys}
+    read = RunningRead(choose.choice(keys), choose.choice(places), choose.choice(places), 300.0, now - 60)
+    return pool(
+        {one: sites[one] for one in places if choose.random() < 0.7},
+        {},
+        {key: choose.choice(sizes) for key in keys if choose.random() < 0.9},
+        now=now,
+        reads=[read] * choose.randrange(3),
+        others={group: lanes for group, lanes in jobs.items() if choose.random() < 0.8},
+    )
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_any_pool_may_follow_any_other(seed):
+    choose, memory = Random(seed), PacingMemory()
+    for now in (0.0, 60.0, 90.0, 30.0, 600.0, 660.0, 720.0, 780.0):
+        given_pool = make_any_pool(choose, now)
+        made, memory = pace(given_pool, memory, now=now, interval_seconds=60, lateness_seconds=30)
+        assert opened(made).keys() <= {each.site for each in given_pool.slots}
 
 
 @pytest.mark.parametrize("others", [{}, {PL: slots(4)}])
