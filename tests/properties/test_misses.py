@@ -4,7 +4,7 @@ import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ClassAd, ExprTree
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hydrator.domain.model import from_unix, parse_did
@@ -129,6 +129,7 @@ PATHS = st.lists(
 )
 
 
+@example(['/"', "/0"])
 @given(PATHS)
 def test_a_rewritten_parset_reads_as_exactly_these_paths(paths):
     import glob

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hypothesis import given, reject
+from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
 from hydrator.domain.model import Did, parse_did
@@ -81,6 +81,7 @@ def swallowed(text: bytes) -> bool:
 
 
 @given(TEXTS, DIDS)
+@example(b"\x1c", [Did("lofar:0")])
 def test_every_byte_of_a_dag_stays_and_filtering_it_twice_is_filtering_it_once(text: bytes, dids: list[Did]):
     def filtered(text: bytes) -> bytes:
         dag = read_dag(text)

@@ -121,7 +121,7 @@ def parse_parset(content: bytes, origin: str) -> Parset:
 def _explain_slip(text: str, *, is_path: bool) -> str | None:
     """Return what is wrong with *text*, which Rapthor would read as another name; None without a slip."""
     value = lexical_cast(text)
-    words = re.findall(r"""'[^']*'|"[^"]*"|[^'"\s]+""", text)
+    words = re.findall(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^'"\s]+""", text)
     if isinstance(value, list | tuple) and any(
         {one[0], other[0]} <= {"'", '"'} for one, other in pairwise(words)
     ):

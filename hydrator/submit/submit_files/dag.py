@@ -119,6 +119,10 @@ class _DagLine(NamedTuple):
     end: int
     text: str
 
+    @property
+    def command(self) -> str:
+        return _command(re.split(r"[ \t\r]", self.text.lstrip(" \t\r"), maxsplit=1)[0])
+
     def words(self) -> tuple[str, ...]:
         """Return the words with their quotes: blanks between single or double quotes belong to a word.
 
@@ -138,10 +142,10 @@ def _unquote(word: str) -> str:
 def is_dag(text: bytes) -> bool:
     """Return whether *text* is a DAG file, not a submit description; its first statement decides."""
     for line in _DagLineReader(text):
-        first, *rest = line.text.split(None, 1)
+        _, *rest = line.text.split(None, 1) or [""]
         if "".join(rest).startswith(("=", "@")) or _SUBMIT_INCLUDE.match(line.text):
             return False
-        return _command(first) in _COMMANDS
+        return line.command in _COMMANDS
     return False
 
 
@@ -159,7 +163,7 @@ def read_dag(text: bytes) -> Dag:
     references = []
     lines = _DagLineReader(text)
     for line in lines:
-        command = _command(line.text.split(None, 1)[0])
+        command = line.command
         if command in _NODE_KINDS:
             nodes += _parse_node(_NODE_KINDS[command], line, text, lines)
         elif command == "SUBMIT_DESCRIPTION":
