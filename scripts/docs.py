@@ -7,12 +7,15 @@ from the code, ``--attributes`` only the page of attributes. A test fails if one
 The map of the code changes with every docstring, so only FOLDER gets it.
 """
 
+import ast
+import inspect
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
@@ -38,6 +41,7 @@ from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.facts import DatasetSource
 from hydrator.diagnostics.overview.saved import Reload, Status
 from hydrator.diagnostics.why.query import WhyResult
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.contract import ON_JOBS, ON_RUNS, ON_SLOTS, ON_SLOTS_ONLY
 from hydrator.reconcile.state import DatasetChange
 from hydrator.reconcile.view import (
@@ -99,8 +103,18 @@ def code(text: object) -> str:
 def attributes() -> str:
     """Return the page of the attributes of slots, site ads and jobs."""
 
-    def rows(meanings: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-        return ((code(name), kind, meaning) for name, (kind, meaning) in meanings.items())
+    body = ast.parse(inspect.getsource(contract)).body
+    texts = {
+        getattr(contract, name.target.id): text.value.value
+        for name, text in pairwise(body)
+        if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
+
+    def rows(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+        for name in names:
+            kind, _, meaning = str(texts[name]).partition(": ")
+            yield code(name), kind, meaning
 
     head = ("attribute", "type", "meaning")
     return "\n".join(

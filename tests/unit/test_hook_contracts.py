@@ -33,7 +33,7 @@ UNTIL = "DataLocalityOpenUntil"
 
 
 def test_hook_and_daemon_have_the_same_attributes():
-    assert hook.READERS.keys() == ON_SLOTS.keys()
+    assert hook.READERS.keys() == {*ON_SLOTS}
     assert hook.OPENINGS == OPENING_ATTRIBUTES
     assert hook.CONTRACT == CONTRACT_VERSION
 

@@ -161,12 +161,12 @@ def test_entry_point_of_the_page_is_the_one_that_the_daemon_looks_for():
 def test_reference_lists_exactly_the_existing_attributes():
     made = {name for name, _ in ad("lofar:L1").attributes}
     optional = {*contract.OPENING_ATTRIBUTES}
-    assert made <= contract.ON_SLOTS.keys() <= made | optional
+    assert made <= {*contract.ON_SLOTS} <= made | optional
     text = poolconfig.schedd_config(poolconfig.Settings(jobs={"glideinwms": True}))
     written = set(re.findall(r"\b(?:EVAL)?SET ((?:RequiredD|DataL)\w+)", text))
     written |= {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES, START_ATTRIBUTE}
     of_users = {contract.KEY_FOR, contract.EXPECTED_SECONDS, contract.MAX_WAIT}
-    assert contract.ON_JOBS.keys() == written - {poolconfig.REFUSED} | of_users
+    assert {*contract.ON_JOBS} == written - {poolconfig.REFUSED} | of_users
 
 
 def test_attributes_page_in_the_repository_equals_the_generated_one():
