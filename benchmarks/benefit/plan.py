@@ -57,6 +57,7 @@ SETS: dict[str, CellSet] = {
     "map": CellSet(_MAIN, 3, xs=XS),
     "even": CellSet(_MAIN, 3, ("even",), xs=XS),
     "replicas": CellSet(_MAIN, 3, ("two replicas",), xs=(0.05, 0.5, 1.0, 2.0)),
+    "drains": CellSet((OFF, "auto"), 3, ("DE drains",), xs=(0.05, 0.5, 1.0)),
     "mixes": CellSet(_FEW, 3, mixes=tuple(mix for mix in MIXES if mix != "one"), xs=(0.05, 0.5, 1.0)),
     "stream": CellSet(_MAIN, 3, submitted=("stream",), xs=(0.05, 0.5, 1.0, 2.0)),
     "long": CellSet((OFF, "auto"), 2, xs=(0.05, 0.5, 1.0), count=60, seconds=60.0),

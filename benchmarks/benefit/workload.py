@@ -27,8 +27,11 @@ LAYOUTS: dict[str, tuple[tuple[float, ...], int]] = {
     "62/32/6": ((0.62, 0.32, 0.06), 1),
     "even": ((1.0, 1.0, 1.0), 1),
     "two replicas": ((0.62, 0.32, 0.06), 2),
+    "DE drains": ((0.62, 0.32, 0.06), 1),
 }
 """The weight of each site of SITES, and the number of replicas of each dataset."""
+DRAINED = {"DE drains": "DE"}
+"""The site of a layout whose slots take no new job after the first third of the jobs; its storage stays."""
 SUBMISSIONS = {"batch": 0.0, "stream": 1.0}
 """Seconds between two jobs of the queue."""
 XS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
