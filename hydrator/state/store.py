@@ -10,6 +10,7 @@ users and the answers of catalogues.
 
 import contextlib
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -42,8 +43,7 @@ MAX_AGE: Final = timedelta(days=31)
 STAGING_REPORT: Final = "staging"
 """The name of the overview of staging, for :meth:`Store.load_report`."""
 T = TypeVar("T")
-
-
+_NAIVE_TIME: Final = re.compile(r'"\d{4}-\d\d-\d\d[T _][\d:.,]+"')
 _NOT_SAVED: Final[Mapping[str, Any]] = {"memories": {"__all__": {"records"}}}
 """Fields that the documents leave out: the records have rows of their own."""
 
@@ -52,6 +52,17 @@ _NOT_SAVED: Final[Mapping[str, Any]] = {"memories": {"__all__": {"records"}}}
 def adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type
     """Return the adapter of the type *kind*; building one takes some milliseconds, so it is kept."""
     return TypeAdapter(kind)
+
+
+def parse_body(kind: Any, body: Any) -> Any:  # noqa: ANN401 - any type
+    """Return the value of the type *kind* that the column *body* has as JSON.
+
+    Raises:
+        ValueError: *body* has no such value, or a time in it has no zone, so it cannot be compared.
+    """
+    if _NAIVE_TIME.search(str(body)):
+        raise ValueError("a time has no zone")
+    return adapter(kind).validate_json(body)
 
 
 @cache
@@ -82,11 +93,11 @@ def read_state(db: sqlite3.Connection) -> ReconcileState:
     kinds = _part_types()
     with decoding("part"):
         rows = db.execute("select name, body from part")
-        state = ReconcileState(**{name: adapter(kinds[name]).validate_json(body) for name, body in rows})
+        state = ReconcileState(**{name: parse_body(kinds[name], body) for name, body in rows})
     records: dict[str, dict[Did, DatasetRecord]] = {name: {} for name in state.memories}
     with decoding("record"):
         for catalogue, did, body in db.execute("select catalogue, did, body from record"):
-            records[catalogue][did] = adapter(DatasetRecord).validate_json(body)
+            records[catalogue][did] = parse_body(DatasetRecord, body)
     memories = {name: replace(memory, records=records[name]) for name, memory in state.memories.items()}
     return replace(state, memories=memories)
 
@@ -301,7 +312,7 @@ class Store(AbstractContextManager["Store"]):
         with self._transaction():
             row = self._db.execute("select body from report where key = ?", (key,)).fetchone()
         try:
-            report: T | None = adapter(kind).validate_json(row[0]) if row else None  # type: ignore[arg-type]
+            report: T | None = parse_body(kind, row[0]) if row else None
         except ValueError:
             return None
         return report

@@ -359,6 +359,8 @@ SPOILT_ROWS = [
     ("record", "replace(body, 'PARTIAL', 'partial')"),
     ("part", "replace(body, 'last_demanded_at\":\"', 'last_demanded_at\":\"x')"),
     ("part", "replace(body, '2026-', '99999-')"),
+    ("part", "replace(body, 'Z\"', '\"')"),
+    ("record", "replace(body, 'Z\"', '\"')"),
     ("part", 'replace(body, \'generation":\', \'generation":"x","y":\')'),
     ("part", "cast(x'c328' as text)"),
 ]
