@@ -251,15 +251,20 @@ def explain_job(
         result = ask_job(query, cluster, proc, schedd)
         failures = [RenderedAnswer(tuple(map(_hide, result.failures)))] if result.failures else []
         answers = [*render_result(result, _hide), *failures]
-        _check_names(result, answers, settings.publish.never)
+        _check_names(result, answers, settings)
         return answers
 
 
-def _check_names(result: WhyResult, shown: Sequence[RenderedAnswer], never: tuple[str, ...]) -> None:
-    """Raise ConfigError if a job in *result*, or a text of the page, names a dataset that matches *never*.
+def _check_names(result: WhyResult, shown: Sequence[RenderedAnswer], settings: Settings) -> None:
+    """Raise ConfigError if a job in *result*, or a text of the page, names a dataset that is never published.
 
     Many can read the page. A name may also be in the job's requirements, or in a list that is no list.
     """
-    dids = (did for answer in result.answers for did in answer.job.datasets)
-    if any(matches_any(did, never) for did in dids) or mentions_any(str(shown), never):
+    never, jobs = settings.publish.never, [answer.job for answer in result.answers]
+    bad_lists = " ".join(name for job in jobs for name in job.invalid_names)
+    if (
+        any(matches_any(did, never) for job in jobs for did in job.datasets)
+        or mentions_any(bad_lists, never, settings.daemon.default_scope)
+        or mentions_any(str(shown), never)
+    ):
         raise ConfigError(["the job names a dataset that is never published: run hydrator why as its owner"])

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import unquote
 
 from .untrusted import nearest_moment, nearest_span
 
@@ -173,19 +175,32 @@ def matches_any(text: str, patterns: tuple[str, ...]) -> bool:
     return bool(patterns) and _compile_globs(patterns).match(text) is not None
 
 
-def mentions_any(text: str, patterns: tuple[str, ...]) -> bool:
+_MAX_PATH_PARTS: Final = 12
+
+
+def mentions_any(text: str, patterns: tuple[str, ...], default_scope: str | None = None) -> bool:
     """Return True if a name in *text*, also one with the marks of a key, matches one of the *patterns*.
 
+    Names without a scope have the *default_scope*; None if they are no names.
+
     >>> mentions_any("job 7 names x:L1, y:@L2: it waits", ("y:L?",))
+    True
+    >>> mentions_any("404 for https://rucio/replicas/y/L2?rse=UK", ("y:L?",))
     True
     """
     if not patterns:
         return False
-    both = " ".join((text, re.sub("@(.)", r"\1", text)))
-    words = re.split(r"(?:\\\w|[^\w.:/@=+~-])+", both)
-    ends = (word.rpartition("=")[2] for word in words)  # as of a URL's did=x:L1
-    names = (each for word in (*words, *ends) for each in (word, word.rstrip(".:")))
-    return any(matches_any(name, patterns) for name in names)
+    plain = unquote(text)
+    words = re.split(r"(?:\\\w|[^\w.:/@=+~-])+", " ".join((text, plain, re.sub("@(.)", r"\1", plain))))
+    words += [word.rpartition("=")[2] for word in words]  # as of a URL's did=x:L1
+    words += [word.rstrip(".:/") for word in words]
+    for parts in [word.split("/")[-_MAX_PATH_PARTS:] for word in words if "/" in word]:
+        for start, end in combinations(range(len(parts) + 1), 2):  # as of …/x:L1 and …/x/L1/rules
+            first, *rest = parts[start:end]
+            words += ["/".join([first, *rest]), f"{first}:{'/'.join(rest)}"]
+    if default_scope:
+        words += [f"{default_scope}:{word}" for word in words if ":" not in word]
+    return any(matches_any(word, patterns) for word in words)
 
 
 @lru_cache(maxsize=10_000)  # most facts share their reason with others

@@ -105,6 +105,7 @@ def build_demand(
     matches: AbstractSet[Did],
     now: datetime,
     never: tuple[str, ...] = (),
+    default_scope: str | None = None,
 ) -> Demand:
     """Build the demand from the jobs in *memory*, *pins* and pattern *matches*, most demanded first.
 
@@ -131,7 +132,9 @@ def build_demand(
     matched = [_single_entry(did, Origin.PATTERN, now) for did in sorted(matches)]
     named = [one for one in (*pinned, *matched) if not matches_any(one.dids[0], never)]
     rejected_texts = {
-        text: why for text, why in memory.rejected_texts.items() if not mentions_any(text, never)
+        text: why
+        for text, why in memory.rejected_texts.items()
+        if not mentions_any(text, never, default_scope)
     }
     return Demand(
         tuple(sorted([*named, *merged.values()], key=_priority_key)),

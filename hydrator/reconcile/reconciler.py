@@ -152,6 +152,7 @@ class Reconciler:
             matches=frozenset[Did]().union(*state.pattern_matches.values()),
             now=self._clock(),
             never=self._settings.publish.never,
+            default_scope=self._settings.daemon.default_scope,
         )
 
     def refresh_demand(self) -> frozenset[Did]:

@@ -38,7 +38,14 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
     state = store.load()
     matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
     never = settings.publish.never
-    demand = build_demand(state.demand, pins=settings.pinned_dids, matches=matches, now=now, never=never)
+    demand = build_demand(
+        state.demand,
+        pins=settings.pinned_dids,
+        matches=matches,
+        now=now,
+        never=never,
+        default_scope=settings.daemon.default_scope,
+    )
     snapshot = build_snapshot(
         state.memories, demand.dids, now=now, max_age=settings.daemon.max_age, never=never
     )

@@ -7,13 +7,34 @@ import httpx
 import pytest
 import requests
 
-from hydrator.domain.text import format_bytes, reason_of, shorten_list
+from hydrator.domain.text import format_bytes, hide_names, mentions_any, reason_of, shorten_list
 
 RAW = re.compile(
     r"object at 0x|Caused by|_ssl\.c|\b[A-Z]\w*(?:Pool|Error|Exception|Connection|Timeout|Response)\("
     r"|\b(?:True|False|None)\b|\bdict\b|[{\[]'|<class|PosixPath"
 )
 """Python's own notation, which a reason must not have."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "404 for https://rucio.example/replicas/own/L1?rse=UK",
+        "/dids/own/L1/rules: no such DID",
+        "/dids/own/dir/part/L2: no such DID",
+        "GET /replicas/own%3AL1",
+        "own:L1: not found.",
+    ],
+)
+def test_reason_with_a_private_name_in_any_form_is_hidden(text):
+    assert hide_names(text, ("own:*L?",)) != text
+    assert hide_names(text.replace("own", "public"), ("own:*L?",)) == text.replace("own", "public")
+
+
+def test_name_without_a_scope_is_private_in_the_default_scope_alone():
+    assert mentions_any("L1 x", ("own:L?",), "own")
+    assert not mentions_any("L1 x", ("own:L?",), "public")
+    assert not mentions_any("L1 x", ("own:L?",))
 
 
 def test_shortened_list_has_the_first_items_and_the_number_of_the_others():

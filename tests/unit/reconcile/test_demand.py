@@ -243,3 +243,12 @@ def test_dataset_that_matches_never_is_not_demanded_and_neither_is_a_set_with_it
     ]
     assert not found.rejected_texts
     assert wanted(memory, [L1], never=("*:l1",)).dids == {L1, L2, L3}
+
+
+def test_private_name_in_a_bad_list_is_hidden_in_the_default_scope_too():
+    memory = asked(ap1=queue((("secret1 x",), 1)), default_scope="own")
+    assert memory.rejected_texts
+    found = build_demand(
+        memory, pins=(), matches=frozenset(), now=NOON, never=("own:secret*",), default_scope="own"
+    )
+    assert not found.rejected_texts
