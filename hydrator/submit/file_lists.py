@@ -73,7 +73,7 @@ def list_files(dids: Collection[Did], settings: Settings, listers: Sequence[File
         try:
             answers = lister.list_files(frozenset(remaining), storages, room)
         except CatalogueError as error:
-            failures |= dict.fromkeys(remaining, f"catalogue {lister.name} did not answer: {error.reason}")
+            failures |= dict.fromkeys(remaining, f"catalogue {lister.name}: {error.reason}")
             continue
         for did, answer in answers.items():
             is_too_long = is_too_long or isinstance(answer, TooManyFiles)

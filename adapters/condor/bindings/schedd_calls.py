@@ -379,6 +379,7 @@ OUTCOME_ATTRIBUTES = (
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 _BARE_NUMBER = re.compile(r"(?:^|\|\||&&)[\s(!-]*(\d[\w.+]*)[\s)]*(?:\|\||&&|$)")
 """A number where a condition must be, such as 179 in ``ClusterId == 178 || 179``."""
+_ATTRIBUTE = re.compile(r"\b(?!(?:true|false|undefined|error|is|isnt)\b)[a-z_]\w*\b(?! *\()", re.IGNORECASE)
 
 
 class ScheddCalls(LoadCalls):
@@ -436,18 +437,20 @@ class ScheddCalls(LoadCalls):
         """Return *constraint* as the bindings read it, but a value that is a number selects no job.
 
         Raises:
-            CallError: the constraint is no expression, is true or false for all jobs alike, or has a bare
-                number as a condition, which is true for all jobs.
+            CallError: the constraint is no expression, it or one side of an ``||`` is true or false for all
+                jobs alike, or it has a bare number as a condition, which is true for all jobs.
         """
         expression = self.parse_expression(constraint, "the constraint")
         scoped = [name.split(".") for name in self.classad.ClassAd().externalRefs(expression) if name]
         bare = [names[1:] if names[0].lower() == "my" else names for names in scoped]
-        if all(not names or names[0].lower() == "target" for names in bare):
-            advice = "name a job (123 or 123.4), an attribute (ClusterId == 123), or --all"
-            raise CallError("usage", f"the constraint {constraint[:200]} asks nothing of a job: {advice}")
-        if number := _BARE_NUMBER.search(_STRING.sub('""', str(expression))):
+        text = _STRING.sub('""', str(expression))
+        if number := _BARE_NUMBER.search(text):
             advice = f"write ClusterId == {number[1]} for a job"
             raise CallError("usage", f"the constraint has a bare {number[1]}, true for all jobs: {advice}")
+        has_attribute = any(names and names[0].lower() != "target" for names in bare)
+        if not has_attribute or not all(map(_ATTRIBUTE.search, text.split("||"))):
+            advice = "name a job (123 or 123.4), an attribute (ClusterId == 123), or --all"
+            raise CallError("usage", f"the constraint {constraint[:200]} asks nothing of a job: {advice}")
         return f"({expression}) =?= true"
 
     # ended jobs

@@ -67,7 +67,7 @@ def test_dataset_that_no_catalogue_lists_counts_as_one_file_with_a_notice():
 def test_unreachable_catalogue_is_a_problem_unless_another_lists_the_files():
     away = Lister({}, away=True)
     assert list_files([A, B], settings({}), [away]).problems == [
-        "the files of lofar:A, lofar:B are not known: catalogue rucio did not answer: timed out"
+        "the files of lofar:A, lofar:B are not known: catalogue rucio: timed out"
     ]
     listing = list_files([A], settings({}), [away, Lister({A: files("x:1")})])
     assert (listing.problems, list(listing.contents)) == ([], [A])

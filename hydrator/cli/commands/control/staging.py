@@ -65,6 +65,13 @@ def cancel(
     if not rows:
         known = _list_ids(row.batch for row in requests)
         raise ConfigError([f"staging cancel {target}: the daemon has no such request{known}"])
+    settings = load(config).staging
+    kept = [row for row in rows if settings.mode_at(row.catalogue, row.site) != "request"]
+    if kept:
+        rules = comma_separated(sorted(row.rule for row in kept if row.rule)) or "no rule yet"
+        why = "the daemon ends none of its requests there, whose mode is not request"
+        todo = f"set the mode request, or delete their rules ({rules}) in the catalogue"
+        raise ConfigError([f"staging cancel {target}: at {kept[0].site}, {why}: {todo}"])
     count = format_count(len(rows), "request")
     text = f"the daemon's next step cancels {count}; no data is deleted that others need"
     if shown.stopped:

@@ -23,6 +23,15 @@ mode = "propose"
 [staging.catalogues.file]
 [staging.sites.CAM]
 """
+REQUESTING = (
+    STAGING.replace("propose", "request").replace("file", "rucio")
+    + """
+[[catalogue]]
+type = "file"
+name = "rucio"
+path = "datasets.json"
+"""
+)
 CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
 
 
@@ -31,11 +40,14 @@ class Desk:
 
     def __init__(self, folder):
         self.config = folder / "config.toml"
-        self.config.write_text(f'[daemon]\nstate_dir = "state"\n{CATALOGUE}')
+        self.configure(CATALOGUE)
         self.state_dir = folder / "state"
         with Store.open_to_write(self.state_dir):
             pass
         self.files = StagingFiles(self.state_dir)
+
+    def configure(self, text: str):
+        self.config.write_text(f'[daemon]\nstate_dir = "state"\n{text}')
 
     def save(self, world: StagingWorld):
         self.files.prepare()
@@ -142,6 +154,7 @@ def test_approval_of_a_proposal_says_that_the_mode_is_propose(desk):
 def test_cancel_ends_the_request_and_does_not_repeat_it(desk, key):
     world = world_with(1)
     desk.save(world)
+    desk.configure(REQUESTING)
     (row,) = world.overview.requests
     assert "next step cancels 1 request" in desk.run("cancel", getattr(row, key))
     world.control.commands = [command for _, command in desk.files.read_pending().commands]
@@ -150,6 +163,19 @@ def test_cancel_ends_the_request_and_does_not_repeat_it(desk, key):
     for _ in range(2):
         world.step(timedelta(minutes=10))
     assert world.stages == set()
+
+
+@pytest.mark.parametrize(
+    "text", [CATALOGUE, REQUESTING.replace('"request"', '"propose"'), REQUESTING.replace("CAM", "RAL")]
+)
+def test_cancel_where_the_daemon_ends_no_request_is_refused_with_the_rule(desk, text):
+    world = world_with(1)
+    desk.save(world)
+    desk.configure(text)
+    (row,) = world.overview.requests
+    with pytest.raises(ConfigError, match=f"mode is not request.*{row.rule}"):
+        desk.run("cancel", row.batch)
+    assert not desk.files.read_pending().commands
 
 
 def test_cancel_of_an_unknown_request_is_refused(desk):

@@ -44,6 +44,10 @@ def free_owners(calls) -> list[str]:
         '(178) || Owner == "alice"',
         'ClusterId == 178 && (Owner == "bob" || 178)',
         "[a = 1].a",
+        'Owner == "bob" || true',
+        "TRUE || ClusterId == 1",
+        'ClusterId == 1 && (Owner == "bob" || 1 == 1)',
+        'ClusterId == 1 || !isUndefined("Owner")',
     ],
 )
 def test_constraint_that_asks_nothing_of_a_job_is_refused(constraint):
@@ -66,6 +70,8 @@ def test_constraint_that_asks_nothing_of_a_job_is_refused(constraint):
         'Owner == "alice" || Owner == "178 || 179"',
         'Owner == "alice" && JobStatus == 1',
         "Missing is undefined && (ClusterId == 178)",
+        'isUndefined(Owner) || Owner == "alice" || false && ClusterId == 1',
+        "(ClusterId == 178) is true || ProcId == 5",
     ],
 )
 def test_constraint_selects_its_jobs_alone(constraint):
