@@ -10,7 +10,7 @@ from .arms import BEST, OFF
 from .intervals import bootstrap_interval
 from .runs import BenefitRun, JobSample, Outcome, RunKey, outcome
 from .schedule import best_found, least_remote_bytes, lower_bound
-from .workload import Cell, generate
+from .workload import DRAINED, Cell, generate
 
 MIN_REPEATED = 10
 """Seeds from which on the second half of the seeds counts as the repetition of the first."""
@@ -103,7 +103,7 @@ def summarize(runs: Iterable[BenefitRun]) -> list[CellFigures]:
     found = []
     for (cell, count, arm), group in pairs.items():
         found.append(_figures(cell, count, arm, group))
-        if arm == OFF:
+        if arm == OFF and cell.layout not in DRAINED:  # no schedule knows that a site will drain
             found.append(_best(cell, count, group))
     return sorted(found, key=lambda each: (_cell_order(each.cell), each.jobs, each.arm != OFF, each.arm))
 

@@ -21,7 +21,17 @@ from testbed.pool import Pool, SiteSpec
 from .arms import Arm, listed_sites
 from .jobs import Record, read_records, submissions, write_files
 from .links import NAMESPACES, Links, lone_read_seconds
-from .workload import DRAINED, JOB_BYTES, SITES, SLOTS, BenefitJob, Cell, Workload, link_rate
+from .workload import (
+    DRAINED,
+    JOB_BYTES,
+    SITES,
+    SLOTS,
+    BenefitJob,
+    Cell,
+    Workload,
+    drained_after_seconds,
+    link_rate,
+)
 
 POOL = "USE_PROCD = True\nNEGOTIATOR_INTERVAL = 5\nMAXJOBRETIREMENTTIME = 3600\n"
 POLL_SECONDS = 2
@@ -81,12 +91,11 @@ def execute(workload: Workload, cell: Cell, arm: Arm, form: str, release: str | 
         stuck = _never_run(workload, arm)
         orders = submissions(workload, folder, arm.lines)
         start = _submit(stack, pool, orders)
-        load = []
         if drained := DRAINED.get(cell.layout):
-            load += _wait(pool, folder, len(workload.jobs) // 3, _limit(workload, cell))
             slot = pool.slots("Name", constraint=f'GLIDEIN_Site == "{drained}" && PartitionableSlot')[0]
+            time.sleep(max(0.0, start + drained_after_seconds(workload) - time.time()))
             pool.run("condor_drain", "-graceful", slot["Name"])  # all slots of its startd
-        load += _wait(pool, folder, len(workload.jobs) - len(stuck), _limit(workload, cell))
+        load = _wait(pool, folder, len(workload.jobs) - len(stuck), _limit(workload, cell))
         records = read_records(folder)
         _check(records, workload, stuck)
         return Finished(start, tuple(records), tuple(load), lone, stuck, pool.version)

@@ -31,7 +31,7 @@ LAYOUTS: dict[str, tuple[tuple[float, ...], int]] = {
 }
 """The weight of each site of SITES, and the number of replicas of each dataset."""
 DRAINED = {"DE drains": "DE"}
-"""The site of a layout whose slots take no new job after the first third of the jobs; its storage stays."""
+"""The site of a layout whose slots take no new job after :func:`drained_after_seconds`; its storage stays."""
 SUBMISSIONS = {"batch": 0.0, "stream": 1.0}
 """Seconds between two jobs of the queue."""
 XS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -148,6 +148,11 @@ def generate(cell: Cell, seed: int, count: int = JOBS) -> Workload:
         for number, wanted in enumerate(draft.wanted)
     )
     return Workload(datasets, jobs)
+
+
+def drained_after_seconds(workload: Workload) -> float:
+    """Return a third of the time in which all slots can compute the jobs: the same for each arm."""
+    return sum(job.seconds for job in workload.jobs) / (3 * SLOTS * len(SITES))
 
 
 def link_rate(read_seconds: float) -> float:
